@@ -157,7 +157,7 @@ typedef struct world {
   int64_t last[2][MAX_K];                   /* forward, gradient: the microbatch before, for the order */
 } world;
 
-static bool can_run(const world *w, const pst_schedule *s, const pst_stage_buffers *b, pst_action a) {
+static bool can_run(const world *w, const pst_schedule *s, pst_action a) {
   int k = a.chunk, m = (int)a.microbatch, out = m - 2;
   bool full = s->lowered, first = k == 0, last = k == s->stages - 1;
   if (a.kind == PST_ACTION_F) {
@@ -213,7 +213,7 @@ static bool runs_right(const pst_schedule *s, const pst_stage_buffers *b) {
       while (at[r] < s->lists[r].count) {
         pst_action a = s->lists[r].items[at[r]];
         if (a.kind >= PST_ACTION_REDUCE) a.chunk = (uint16_t)r;
-        if (!can_run(&w, s, b, a)) break;
+        if (!can_run(&w, s, a)) break;
         if (!is_sound(&w, s, b, a)) return false;
         if (++w.done[a.kind][a.chunk][a.microbatch] > 1) return false;
         at[r]++;
