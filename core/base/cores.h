@@ -3,9 +3,9 @@
  *   pst_cores all, mine;
  *   bool shared;
  *   PST_TRY(pst_cores_usable(&all));
- *   PST_TRY(pst_cores_share(&all, n_cpu_stages, stage, &mine, &shared));   // contiguous and disjoint unless
- * shared pst_team_create(&(pst_team_options){.n_threads = mine.n, .cores = all.by_quota ? NULL : mine.id},
- * &team);
+ *   PST_TRY(pst_cores_share(&all, n_cpu_stages, stage, &mine, &shared)); // disjoint unless shared
+ *   const int *bind = mine.by_quota ? NULL : mine.id;
+ *   PST_TRY(pst_team_create(&(pst_team_options){.n_threads = mine.n, .cores = bind}, &team));
  *
  * A set is a value: ascending core numbers without repeats. All functions may be called from any thread.
  */
