@@ -161,16 +161,21 @@ static int present(const reading *r, const char *key) {
 }
 
 /* Sizes that follow from others unless they are given. */
-static void derive(reading *r) {
+static pst_status derive(reading *r) {
   pst_model_config *c = &r->config;
   if (c->family == PST_FAMILY_GPT2) {
     if (!present(r, "n_inner")) c->hidden = 4 * c->width;
     c->kv_heads = c->heads;
     c->head_dim = c->width / c->heads;
-    return;
+    return PST_OK;
   }
   if (!present(r, "num_key_value_heads")) c->kv_heads = c->heads;
-  if (!present(r, "head_dim")) c->head_dim = c->width / c->heads;
+  if (present(r, "head_dim")) return PST_OK;
+  c->head_dim = c->width / c->heads;
+  if (c->width % c->heads == 0) return PST_OK;
+  return pst_fail(PST_INVALID,
+                  "%s: hidden_size is %lld, wanted a multiple of num_attention_heads, %lld, or head_dim",
+                  r->where, (long long)c->width, (long long)c->heads);
 }
 
 static pst_status read_activation(reading *r) {
@@ -302,7 +307,7 @@ static pst_status read_all(reading *r) {
   size_t n;
   const pst__config_key *keys = pst__config_keys(r->config.family, &n);
   PST_TRY(read_table(r, keys, n));
-  derive(r);
+  PST_TRY(derive(r));
   PST_TRY(read_activation(r));
   PST_TRY(read_tokens(r));
   if (r->config.family == PST_FAMILY_LLAMA) {

@@ -5,6 +5,7 @@
 /* Upper ends keep every product of two sizes below 2^63. */
 #define COUNT_MAX 1048576.0
 #define INDEX_MAX 2147483647.0
+#define DROP_MAX  0.999 /* what is kept is scaled by 1 / (1 - p) */
 
 #define INTEGER(name, alias, field, low, high)                                                               \
   { name, alias, PST__CONFIG_INTEGER, offsetof(pst_model_config, field), low, high, NULL }
@@ -33,9 +34,9 @@ static const pst__config_key gpt2_keys[] = {
     INTEGER("vocab_size", NULL, vocab, 1, INDEX_MAX),
     INTEGER("n_positions", "max_position_embeddings", context, 1, INDEX_MAX),
     NUMBER("layer_norm_epsilon", norm_eps, 0.0, 1.0),
-    NUMBER("embd_pdrop", dropout_embedding, 0.0, 1.0),
-    NUMBER("attn_pdrop", dropout_attention, 0.0, 1.0),
-    NUMBER("resid_pdrop", dropout_residual, 0.0, 1.0),
+    NUMBER("embd_pdrop", dropout_embedding, 0.0, DROP_MAX),
+    NUMBER("attn_pdrop", dropout_attention, 0.0, DROP_MAX),
+    NUMBER("resid_pdrop", dropout_residual, 0.0, DROP_MAX),
     ONLY("scale_attn_weights", "true"),
     ONLY("scale_attn_by_inverse_layer_idx", "false"),
     ONLY("reorder_and_upcast_attn", "false"),
@@ -53,7 +54,7 @@ static const pst__config_key llama_keys[] = {
     INTEGER("head_dim", NULL, head_dim, 2, COUNT_MAX),
     NUMBER("rms_norm_eps", norm_eps, 0.0, 1.0),
     NUMBER("rope_theta", rope_theta, 1.0, 1e18),
-    NUMBER("attention_dropout", dropout_attention, 0.0, 1.0),
+    NUMBER("attention_dropout", dropout_attention, 0.0, DROP_MAX),
     ONLY("attention_bias", "false"),
     ONLY("mlp_bias", "false"),
     ONLY("pretraining_tp", "1"),
