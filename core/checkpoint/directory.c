@@ -98,6 +98,7 @@ pst_status pst_checkpoint_save_begin(const char *run_dir, int64_t step, pst_chec
   temp_name(save->temp_name, step);
   PST_GOTO(st, checkpoints_root(run_dir, &save->root), done);
   PST_GOTO(st, pst_dir_create(save->root), done);
+  PST_GOTO(st, pst_dir_sync(run_dir), done);
   PST_GOTO(st, pst_checkpoint_clean(run_dir, NULL), done);
   PST_GOTO(st, pst_dir_remove(save->root, save->temp_name), done); /* of an earlier try of this process */
   PST_GOTO(st, pst_path_join(save->root, save->temp_name, &save->temp), done);

@@ -51,7 +51,9 @@ pst_status pst__manifest_format(const pst_manifest *manifest, char **out_json) {
   json_decref(root);
   json_decref(files);
   json_decref(notes);
-  if (!text) return pst_fail(PST_NO_MEMORY, "no memory for the text of " PST__MANIFEST_NAME);
+  if (!text)
+    return pst_fail(PST_INVALID, "%s: a file name or note is no UTF-8, or memory is short",
+                    PST__MANIFEST_NAME);
   *out_json = text;
   return PST_OK;
 }
