@@ -10,7 +10,7 @@
 #ifndef PENSTOCK_GRAPH_MEMORY_PLAN_H
 #define PENSTOCK_GRAPH_MEMORY_PLAN_H
 
-#include "core/graph/lower.h"
+#include "core/graph/stage.h"
 
 typedef struct pst_span {
   int64_t bytes;

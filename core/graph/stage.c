@@ -1,4 +1,4 @@
-#include "core/graph/lower.h"
+#include "core/graph/stage.h"
 
 #include "core/graph/memory_plan.h"
 #include "core/graph/op_table.h"
@@ -23,7 +23,7 @@ typedef struct place {
 
 typedef struct lowering {
   const pst_graph *g;
-  const pst_lower_options *options;
+  const pst_stage_options *options;
   pst_stage_code *code;
   const int32_t *cut;
   place *places; /* per value of the graph */
@@ -283,7 +283,7 @@ done:
 }
 
 pst_status pst_program_place_workspace(pst_program *program, pst_layout *work,
-                                       const pst_lower_options *options) {
+                                       const pst_stage_options *options) {
   for (int64_t i = 0; i < program->n_ops; i++) {
     int64_t scratch = options->workspace ? options->workspace(options->user, &program->ops[i]) : 0;
     if (scratch <= 0) continue;
@@ -318,8 +318,8 @@ static pst_status check_cut(const pst_graph *g, const int32_t *cut, int32_t n_st
   return PST_OK;
 }
 
-pst_status pst_lower(const pst_graph *g, const int32_t *cut, int32_t n_stages, int32_t stage,
-                     const pst_lower_options *options, pst_stage_code **out_code) {
+pst_status pst_stage_lower(const pst_graph *g, const int32_t *cut, int32_t n_stages, int32_t stage,
+                           const pst_stage_options *options, pst_stage_code **out_code) {
   PST_TRY(pst_graph_status(g));
   PST_TRY(check_cut(g, cut, n_stages, stage));
   if (g->result == PST_NO_VALUE)
@@ -357,13 +357,13 @@ pst_status pst_lower(const pst_graph *g, const int32_t *cut, int32_t n_stages, i
   *out_code = l.code;
   l.code = NULL;
 done:
-  pst_stage_code_destroy(l.code);
+  pst_stage_destroy(l.code);
   for (int p = 0; p < N_PROGRAMS; p++) free(l.nodes[p]);
   free(l.places);
   return st;
 }
 
-void pst_stage_code_destroy(pst_stage_code *code) {
+void pst_stage_destroy(pst_stage_code *code) {
   if (!code) return;
   free(code->forward.ops);
   free(code->backward.ops);

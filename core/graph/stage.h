@@ -2,7 +2,7 @@
  * plan.
  *
  *   int32_t cut[] = {0, 5, 9};                       // two stages: units 0..4 and 5..8
- *   PST_TRY(pst_lower(graph, cut, 2, 0, &options, &code));
+ *   PST_TRY(pst_stage_lower(graph, cut, 2, 0, &options, &code));
  *   code->forward, code->backward ...                // run by core/engine with one binding per microbatch
  *   code->layout[PST_SEGMENT_STASH].bytes            // of one slot
  *
@@ -11,8 +11,8 @@
  * itself: WORK, where values share memory by liveness and an op may write onto an input that dies there.
  * Lowering a unit does not depend on where the cuts fall: the ops and their order are the graph's.
  */
-#ifndef PENSTOCK_GRAPH_LOWER_H
-#define PENSTOCK_GRAPH_LOWER_H
+#ifndef PENSTOCK_GRAPH_STAGE_H
+#define PENSTOCK_GRAPH_STAGE_H
 
 #include "core/device/program.h"
 #include "core/graph/ir.h"
@@ -75,23 +75,24 @@ typedef struct pst_stage_code {
   int32_t n_params;
 } pst_stage_code;
 
-typedef struct pst_lower_options {
+typedef struct pst_stage_options {
   pst_backward_form form;
   int64_t max_block_bytes;                            /* 0: no limit */
   int64_t (*workspace)(void *user, const pst_op *op); /* scratch an op wants; NULL: none */
   void *user;
-} pst_lower_options;
+} pst_stage_options;
 
 /* Lowers stage `stage` of `n_stages`; `cut` holds n_stages + 1 ascending unit numbers from 0 to the number of
  * units. A graph for training must be differentiated. The code is the caller's; it keeps no pointer into the
  * graph. */
-PST_CHECKED pst_status pst_lower(const pst_graph *graph, const int32_t *cut, int32_t n_stages, int32_t stage,
-                                 const pst_lower_options *options, pst_stage_code **out_code);
-void pst_stage_code_destroy(pst_stage_code *code);
+PST_CHECKED pst_status pst_stage_lower(const pst_graph *graph, const int32_t *cut, int32_t n_stages,
+                                       int32_t stage, const pst_stage_options *options,
+                                       pst_stage_code **out_code);
+void pst_stage_destroy(pst_stage_code *code);
 
 /* Places scratch of a program's ops in WORK and fills op.workspace; for programs that are made outside
- * pst_lower(). */
+ * pst_stage_lower(). */
 PST_CHECKED pst_status pst_program_place_workspace(pst_program *program, pst_layout *work,
-                                                   const pst_lower_options *options);
+                                                   const pst_stage_options *options);
 
 #endif
