@@ -342,9 +342,13 @@ static void test_random_mutations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_named_faults),     cmocka_unit_test(test_faults_of_full_lists),
-      cmocka_unit_test(test_slots_in_use),     cmocka_unit_test(test_deadlock_from_small_rings),
-      cmocka_unit_test(test_wrong_placement),  cmocka_unit_test(test_no_backward_in_forward_only),
+      cmocka_unit_test(test_named_faults),
+      cmocka_unit_test(test_faults_of_full_lists),
+      cmocka_unit_test(test_slots_in_use),
+      cmocka_unit_test(test_deadlock_from_small_rings),
+      cmocka_unit_test(test_faults_between_local_stages),
+      cmocka_unit_test(test_wrong_placement),
+      cmocka_unit_test(test_no_backward_in_forward_only),
       cmocka_unit_test(test_random_mutations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
