@@ -252,9 +252,10 @@ static pst_status refuse_standstill(const machine *k) {
   return pst__refuse(
       schedule, worker, k->workers[worker].at,
       "deadlock: waits for %s stage %d, but worker %d stands at position %zu (%s); wanted an order in "
-      "which one of them can go on",
+      "which one of them can go on%s",
       wants[why], peer, other, at,
-      ended ? "end of list" : pst_action_format(schedule->lists[other].items[at], text));
+      ended ? "end of list" : pst_action_format(schedule->lists[other].items[at], text),
+      schedule->lowered ? ", or larger n_out, n_grad or extra_slots" : "");
 }
 
 static void finish(const machine *k) {

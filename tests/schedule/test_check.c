@@ -132,6 +132,25 @@ static void test_deadlock_from_small_rings(void **state) {
   pass_full(4, early, second, b);
 }
 
+/* Two stages on one worker: the list itself must have the order that a message would else force. */
+static void test_faults_between_local_stages(void **state) {
+  static const struct {
+    const char *text, *part;
+  } rows[] = {
+      {"1F0 0F0 1B0 0B0 0F1 1F1 1B1 0B1", "position 0 (1F0): wanted behind 0F0 on this worker"},
+      {"0F0 1F0 0B0 1B0 0F1 1F1 1B1 0B1",
+       "position 2 (0B0): wanted behind the backward of stage 1, microbatch 0"},
+      {"0F0 0F1 1F0 1B0 0B0 1F1 1B1 0B1",
+       "position 1 (0F1): the STASH slot of stage 1, microbatch 1 is in use"},
+  };
+  const pst_stage_buffers b[] = {{2, 1, 2, 0, 0}, {1, 1, 0, 0, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    pst_schedule *s = from_text(1, 2, 2, false, &rows[i].text);
+    assert_refused(pst_schedule_check(s, NULL, b), rows[i].part);
+    pst_schedule_destroy(s);
+  }
+}
+
 static void test_wrong_placement(void **state) {
   pst_schedule *s = generate("1f1b", 2, 2, 0);
   s->worker_of[1] = 0;
@@ -323,9 +342,13 @@ static void test_random_mutations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_named_faults),     cmocka_unit_test(test_faults_of_full_lists),
-      cmocka_unit_test(test_slots_in_use),     cmocka_unit_test(test_deadlock_from_small_rings),
-      cmocka_unit_test(test_wrong_placement),  cmocka_unit_test(test_no_backward_in_forward_only),
+      cmocka_unit_test(test_named_faults),
+      cmocka_unit_test(test_faults_of_full_lists),
+      cmocka_unit_test(test_slots_in_use),
+      cmocka_unit_test(test_deadlock_from_small_rings),
+      cmocka_unit_test(test_faults_between_local_stages),
+      cmocka_unit_test(test_wrong_placement),
+      cmocka_unit_test(test_no_backward_in_forward_only),
       cmocka_unit_test(test_random_mutations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

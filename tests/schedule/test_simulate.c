@@ -215,6 +215,28 @@ static void test_extra_slot_hides_transfer(void **state) {
   assert_true(makespan[1] < makespan[0]);
 }
 
+/* GPipe, K=2, M=2, latency 5: with outgoing rings of one, F1 and B1 wait until F0's and B0's tensor has
+ * arrived. */
+static void test_ring_waits(void **state) {
+  for (int n_out = 1; n_out <= 2; n_out++) {
+    pst_lower_options lower;
+    pst_lower_options_init(&lower);
+    lower.n_out = n_out;
+    pst_schedule *s = generate("gpipe", 2, 2, 0), *full = NULL;
+    assert_ok(pst_schedule_lower(s, &lower, NULL, &full));
+    pst_simulate_options o;
+    pst_simulate_options_init(&o);
+    o.lower = &lower;
+    o.latency_s = 5;
+    o.early_send = false;
+    pst_simulation *r = simulate(full, &o);
+    assert_close(r->makespan_s, n_out == 1 ? 29 : 19, "makespan");
+    pst_simulation_destroy(r);
+    pst_schedule_destroy(full);
+    pst_schedule_destroy(s);
+  }
+}
+
 static void test_refusals(void **state) {
   double bad[] = {1, -1}, nan_times[] = {NAN, 1};
   pst_schedule *s = generate("1f1b", 2, 2, 0);
@@ -271,6 +293,7 @@ int main(void) {
       cmocka_unit_test(test_spans),
       cmocka_unit_test(test_unlike_stages),
       cmocka_unit_test(test_extra_slot_hides_transfer),
+      cmocka_unit_test(test_ring_waits),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_large),
   };
