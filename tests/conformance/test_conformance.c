@@ -81,12 +81,11 @@ static void visit(void *user, const pst_device_info *info) {
 }
 
 static void open_all(suite *s) {
-  const pst_driver *driver;
-  for (int i = 0; (driver = pst_driver_at(i)); i++) {
-    if (!strcmp(driver->name, "cpu"))
-      add_cpus(s, driver);
+  for (const pst_driver *const *d = pst_drivers; *d; d++) {
+    if (!strcmp((*d)->name, "cpu"))
+      add_cpus(s, *d);
     else
-      driver->enumerate(visit, &(listing){s, driver});
+      (*d)->enumerate(visit, &(listing){s, *d});
   }
 }
 
