@@ -141,7 +141,8 @@ static void a_slow_source_is_waited_for(void **state) {
   }
   pst_loader_destroy(loader);
 
-  s.delay_ms = 60;
+  s.delay_ms = 200;
+  atomic_store(&s.n_calls, 0);
   loader = make((pst_loader_options){.fill = fill, .user = &s});
   pst_batch b;
   int64_t t0 = pst_clock_ns();
@@ -149,10 +150,8 @@ static void a_slow_source_is_waited_for(void **state) {
   double waited = 1e-9 * (double)(pst_clock_ns() - t0);
   assert_true(waited > 0.045 && waited < 5);
   assert_non_null(strstr(pst_error(), "step 1 is not ready after 0.05 s, the loader is still making step 0"));
-  /* destroy ends within a sequence, not a step */
-  t0 = pst_clock_ns();
-  pst_loader_destroy(loader);
-  assert_true(pst_clock_ns() - t0 < INT64_C(5000000000));
+  pst_loader_destroy(loader); /* waits for the sequence in work, not for its step */
+  assert_true(atomic_load(&s.n_calls) < GLOBAL);
 }
 
 static void a_consumer_that_keeps_a_step_is_named(void **state) {
