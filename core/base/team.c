@@ -297,6 +297,10 @@ pst_status pst_team_create(const pst_team_options *options, pst_team **out_team)
   int n = options->n_threads;
   if (n < 1 || n > TEAM_MAX_THREADS)
     return pst_fail(PST_INVALID, "team: %d threads, wanted 1 to %d", n, TEAM_MAX_THREADS);
+#ifndef __linux__
+  if (options->cores)
+    return pst_fail(PST_UNSUPPORTED, "team: threads cannot be bound to cores on this system");
+#endif
   pst_cores usable;
   PST_TRY(pst_cores_usable(&usable));
 

@@ -30,7 +30,8 @@ typedef struct pst_team_options {
                        of the process fit the cores it may use, else none; negative: none */
 } pst_team_options;
 
-/* Starts the members. The team is used by one caller at a time. NO_MEMORY or INVALID on failure. */
+/* Starts the members. The team is used by one caller at a time. NO_MEMORY or INVALID on failure;
+ * UNSUPPORTED for `cores` on a system that cannot bind threads. */
 PST_CHECKED pst_status pst_team_create(const pst_team_options *options, pst_team **out_team);
 
 /* Ends and joins the members; NULL is legal. */
