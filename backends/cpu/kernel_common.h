@@ -27,7 +27,8 @@ static inline int64_t align_up(int64_t bytes) {
 }
 
 /* The next [from, to) of [0, n) in pieces of `size`; false when all are taken. */
-static inline bool next_piece(const pst_cpu_call *c, int64_t n, int64_t size, int64_t *out_from, int64_t *out_to) {
+static inline bool next_piece(const pst_cpu_call *c, int64_t n, int64_t size, int64_t *out_from,
+                              int64_t *out_to) {
   int64_t piece = pst_team_take(c->me, ceil_div(n, size));
   if (piece < 0) return false;
   *out_from = piece * size;
@@ -40,8 +41,8 @@ static inline int64_t piece_rows(int64_t width) {
   return max_i64(1, PIECE / max_i64(1, width));
 }
 
-/* Runs the statements for i = 0, 16, 32, ... below n: with `lanes` the constant 16, and once more with fewer at the
- * end. */
+/* Runs the statements for i = 0, 16, 32, ... below n: with `lanes` the constant 16, and once more with fewer
+ * at the end. */
 #define EACH_16(n, ...)                                                                                      \
   do {                                                                                                       \
     const int64_t n_ = (n);                                                                                  \
@@ -69,7 +70,8 @@ V16_INLINE void store_lanes(float *p, v16 x, int64_t lanes) {
 /* The sum over a row of a term formed from vectors of it; lanes after the end must come out as 0. */
 typedef v16 (*row_term)(const void *context, int64_t i, int64_t lanes);
 
-/* In four chains of sixteen lanes (element i in chain i / 16 % 4), combined as (0 + 1) + (2 + 3), then by v16_sum().
+/* In four chains of sixteen lanes (element i in chain i / 16 % 4), combined as (0 + 1) + (2 + 3), then by
+ * v16_sum().
  */
 V16_INLINE float row_sum(int64_t n, row_term term, const void *context) {
   v16 a = v16_zero(), b = a, c = a, d = a;

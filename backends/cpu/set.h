@@ -11,9 +11,9 @@
 #include "backends/cpu/kernel.h"
 
 typedef struct pst_cpu_set {
-  const char *name;                          /* "v4" */
-  const char *numerics;                      /* "fma": equal words mean equal bits */
-  pst_cpu_kernel kernel[PST_OP_COUNT];       /* fp32 (the optimizers, cast and copy: any dtype they support) */
+  const char *name;                    /* "v4" */
+  const char *numerics;                /* "fma": equal words mean equal bits */
+  pst_cpu_kernel kernel[PST_OP_COUNT]; /* fp32 (the optimizers, cast and copy: any dtype they support) */
   pst_cpu_workspace workspace[PST_OP_COUNT]; /* NULL: the op needs none */
   const pst_gemm_kernels *gemm;
   void (*widen)(const uint16_t *bf16, float *out, int64_t n);

@@ -1,10 +1,11 @@
-/* Sixteen fp32 lanes in the compiler's own vectors, and exp, log, sigmoid and the normal distribution on them.
+/* Sixteen fp32 lanes in the compiler's own vectors, and exp, log, sigmoid and the normal distribution on
+ * them.
  *
  *   v16 sum = v16_zero();
  *   int64_t i = 0;
  *   for (; i + 16 <= n; i += 16) sum = v16_fma(v16_load(x + i), v16_load(y + i), sum);
- *   if (i < n) sum = v16_fma(v16_load_n(x + i, n - i), v16_load_n(y + i, n - i), sum);   // absent lanes are 0
- *   float dot = v16_sum(sum);                                                        // one fixed tree
+ *   if (i < n) sum = v16_fma(v16_load_n(x + i, n - i), v16_load_n(y + i, n - i), sum);   // absent lanes are
+ * 0 float dot = v16_sum(sum);                                                        // one fixed tree
  *
  * A v16 is as many registers as the instruction set needs: one with AVX-512, two with AVX2, four with 128-bit
  * vectors. Lanes, their order and the order of sums are the same in all, and every function is built of
@@ -222,8 +223,9 @@ V16_INLINE v16i v16i_sub(v16i a, v16i b) {
 V16_INLINE float v16_sum(v16 a) {
 #if defined(__SSE2__)
 #if V16_BYTES == 64
-  __m256 half = _mm256_add_ps(_mm512_castps512_ps256((__m512)a.part[0]),
-                              _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)a.part[0]), 1)));
+  __m256 half =
+      _mm256_add_ps(_mm512_castps512_ps256((__m512)a.part[0]),
+                    _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)a.part[0]), 1)));
   __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 #elif V16_BYTES == 32
   __m256 half = _mm256_add_ps((__m256)a.part[0], (__m256)a.part[1]);
@@ -263,8 +265,9 @@ V16_INLINE v16 v16_poly(v16 x, const float *c, int n) {
 }
 
 /* e^x, within 1 unit in the last place; 0 below -104, infinity above 88.73, gradual underflow; NaN stays NaN.
- * x = n ln 2 + r with ln 2 in two parts (W. J. Cody, W. Waite, "Software manual for the elementary functions",
- * 1980, chapter 6); e^r = 1 + r + r^2 P(r), P minimax of degree 4 on |r| <= 0.35 (relative error 3.3e-9). */
+ * x = n ln 2 + r with ln 2 in two parts (W. J. Cody, W. Waite, "Software manual for the elementary
+ * functions", 1980, chapter 6); e^r = 1 + r + r^2 P(r), P minimax of degree 4 on |r| <= 0.35 (relative
+ * error 3.3e-9). */
 V16_INLINE v16 v16_exp(v16 x) {
   static const float p[] = {0.4999999305f, 0.1666651479f, 0.04166845674f, 0.008369419047f, 0.001381314788f};
   const v16 round = v16_set1(0x1.8p23f);

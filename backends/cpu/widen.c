@@ -1,5 +1,5 @@
-/* bf16 operands around fp32 kernels: inputs are widened into the workspace, the kernel runs on the copies, outputs are
- * rounded back. One mechanism for every op. */
+/* bf16 operands around fp32 kernels: inputs are widened into the workspace, the kernel runs on the copies,
+ * outputs are rounded back. One mechanism for every op. */
 #include "backends/cpu/kernel_common.h"
 #include "backends/cpu/set.h"
 
@@ -8,8 +8,10 @@ bool pst__cpu_widens(const pst_op *op) {
   case PST_OP_cast:
   case PST_OP_copy:
   case PST_OP_adamw:
-  case PST_OP_sgd: return false; /* these take bf16 as it is */
-  default: break;
+  case PST_OP_sgd:
+    return false; /* these take bf16 as it is */
+  default:
+    break;
   }
   for (int i = 0; i < PST_OP_MAX_IN; i++)
     if (pst_operand_present(&op->in[i]) && op->in[i].dtype == PST_BF16) return true;

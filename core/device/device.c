@@ -3,7 +3,8 @@
 pst_status pst_device_table_check(const char *driver, const pst_device_table *table) {
   if (!table) return pst_fail(PST_INTERNAL, "%s: no device table", driver);
 #define CHECK_ENTRY(entry)                                                                                   \
-  if (!table->entry) return pst_fail(PST_INTERNAL, "%s: device table lacks the required entry " #entry, driver)
+  if (!table->entry)                                                                                         \
+  return pst_fail(PST_INTERNAL, "%s: device table lacks the required entry " #entry, driver)
   CHECK_ENTRY(close);
   CHECK_ENTRY(query);
   CHECK_ENTRY(alloc);

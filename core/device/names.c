@@ -8,13 +8,20 @@ static const char *const op_names[PST_OP_COUNT] = {
 };
 
 static const char *const segment_names[PST_SEGMENT_COUNT] = {
-    [PST_SEGMENT_NONE] = "none",         [PST_SEGMENT_PARAM] = "param",
-    [PST_SEGMENT_PARAM_NEXT] = "param_next", [PST_SEGMENT_GRAD] = "grad",
-    [PST_SEGMENT_OPTIM] = "optim",       [PST_SEGMENT_STASH] = "stash",
-    [PST_SEGMENT_DEFER] = "defer",       [PST_SEGMENT_WORK] = "work",
-    [PST_SEGMENT_INPUT] = "input",       [PST_SEGMENT_LOSS] = "loss",
-    [PST_SEGMENT_OUT] = "out",           [PST_SEGMENT_GRAD_IN] = "grad_in",
-    [PST_SEGMENT_GRAD_OUT] = "grad_out", [PST_SEGMENT_STATE] = "state",
+    [PST_SEGMENT_NONE] = "none",
+    [PST_SEGMENT_PARAM] = "param",
+    [PST_SEGMENT_PARAM_NEXT] = "param_next",
+    [PST_SEGMENT_GRAD] = "grad",
+    [PST_SEGMENT_OPTIM] = "optim",
+    [PST_SEGMENT_STASH] = "stash",
+    [PST_SEGMENT_DEFER] = "defer",
+    [PST_SEGMENT_WORK] = "work",
+    [PST_SEGMENT_INPUT] = "input",
+    [PST_SEGMENT_LOSS] = "loss",
+    [PST_SEGMENT_OUT] = "out",
+    [PST_SEGMENT_GRAD_IN] = "grad_in",
+    [PST_SEGMENT_GRAD_OUT] = "grad_out",
+    [PST_SEGMENT_STATE] = "state",
     [PST_SEGMENT_CTRL] = "ctrl",
 };
 

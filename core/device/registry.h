@@ -11,8 +11,8 @@
 /* Every driver built in, in the order `devices` lists them; ends with NULL. The build writes this array. */
 extern const pst_driver *const pst_drivers[];
 
-/* The driver of this name, or of the device spec that starts with it ("cpu:cores=0-3", "cuda:1"); NULL when this
- * build has none. */
+/* The driver of this name, or of the device spec that starts with it ("cpu:cores=0-3", "cuda:1"); NULL when
+ * this build has none. */
 const pst_driver *pst_driver_find(const char *name);
 
 #endif
