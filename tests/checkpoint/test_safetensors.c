@@ -433,6 +433,7 @@ static void what_is_no_file_is_refused(void **state) {
   pst_safetensors *set = NULL;
   assert_int_equal(mkfifo(fifo, 0600), 0);
   assert_int_equal(pst_safetensors_open(fifo, &set), PST_INVALID);
+  assert_non_null(strstr(pst_error(), "a FIFO"));
   assert_int_equal(pst_safetensors_open("/nonexistent/model.safetensors", &set), PST_IO);
   pst_safetensors_close(NULL);
   pst_safetensors_writer_destroy(NULL);
