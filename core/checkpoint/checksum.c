@@ -18,11 +18,10 @@ static uint64_t rotate_left(uint64_t x, int bits) {
   return (x << bits) | (x >> (64 - bits));
 }
 
-/* Byte by byte, so that the value is the same on every byte order; compilers make one load of it. */
+/* Written out term by term: compilers make one load of it, and the value is the same on every byte order. */
 static uint64_t load_64(const unsigned char *p) {
-  uint64_t x = 0;
-  for (int i = 7; i >= 0; i--) x = (x << 8) | p[i];
-  return x;
+  return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24 |
+         (uint64_t)p[4] << 32 | (uint64_t)p[5] << 40 | (uint64_t)p[6] << 48 | (uint64_t)p[7] << 56;
 }
 
 static uint64_t load_32(const unsigned char *p) {

@@ -246,6 +246,34 @@ static void what_is_written_is_read_back(void **state) {
   free(path);
 }
 
+/* More than one internal piece, from a start that is no piece's. */
+static void long_tensors_convert_from_any_element(void **state) {
+  enum { N = 100000 };
+  const pst_dtype floats[] = {PST_BF16, PST_F16, PST_F64};
+  char *path = at("long.safetensors");
+  float *values = malloc(2 * N * sizeof *values), *back = values + N;
+  double *stored = malloc(N * sizeof *stored);
+  assert_true(values && stored);
+  for (int i = 0; i < N; i++) values[i] = (float)(i % 251) - 125.0f; /* exact in each of the dtypes */
+  for (size_t d = 0; d < sizeof floats / sizeof *floats; d++) {
+    pst_safetensors_writer *w = NULL;
+    pst_safetensors *set = NULL;
+    OK(pst_safetensors_writer_create(path, &w));
+    OK(pst_safetensors_writer_declare(w, "x", floats[d], 1, (const int64_t[]){N}));
+    assert_true(pst_dtype_from_f32(floats[d], values, N, stored));
+    OK(pst_safetensors_writer_write(w, "x", stored, N * pst_dtype_size(floats[d])));
+    OK(pst_safetensors_writer_finish(w, NULL));
+    pst_safetensors_writer_destroy(w);
+    OK(pst_safetensors_open(path, &set));
+    OK(pst_safetensors_read_f32(set, pst_safetensors_find(set, "x"), 7, N - 7, back));
+    assert_memory_equal(back, values + 7, (N - 7) * sizeof *values);
+    pst_safetensors_close(set);
+  }
+  free(values);
+  free(stored);
+  free(path);
+}
+
 static void dtypes_of_the_format_beyond_ours_are_listed_not_read(void **state) {
   const char *header = "{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[2,4],\"data_offsets\":[0,8]},"
                        "\"ids\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[8,16]}}  ";
@@ -405,6 +433,7 @@ static void what_is_no_file_is_refused(void **state) {
   pst_safetensors *set = NULL;
   assert_int_equal(mkfifo(fifo, 0600), 0);
   assert_int_equal(pst_safetensors_open(fifo, &set), PST_INVALID);
+  assert_non_null(strstr(pst_error(), "a FIFO"));
   assert_int_equal(pst_safetensors_open("/nonexistent/model.safetensors", &set), PST_IO);
   pst_safetensors_close(NULL);
   pst_safetensors_writer_destroy(NULL);
@@ -444,6 +473,7 @@ int main(void) {
       IN_BASE(headers_that_lie_are_refused_by_tensor_name),
       IN_BASE(deep_nesting_and_many_dimensions_are_refused),
       IN_BASE(what_is_written_is_read_back),
+      IN_BASE(long_tensors_convert_from_any_element),
       IN_BASE(dtypes_of_the_format_beyond_ours_are_listed_not_read),
       IN_BASE(the_writer_refuses_what_the_reader_would),
       IN_BASE(a_header_above_the_limit_is_not_written),
