@@ -13,9 +13,9 @@ static int64_t workspace_of(void *user, const pst_op *op) {
 }
 
 static pst_backward_form form_of(pst_backward backward, int stage) {
-  if (backward == PST_BACKWARD_ONE || (backward == PST_BACKWARD_AUTO && stage == 0))
+  if (backward == PST_BACKWARD_EACH_FUSED || (backward == PST_BACKWARD_AUTO && stage == 0))
     return PST_BACKWARD_FUSED;
-  return PST_BACKWARD_SPLIT;
+  return backward == PST_BACKWARD_EACH_SPLIT ? PST_BACKWARD_SPLIT : PST_BACKWARD_EARLY;
 }
 
 static pst_status check_supported(pst_device *d, const pst_program *program) {
@@ -94,7 +94,7 @@ static pst_status make_schedule(pst_pipeline *p, pst__pass *pass) {
   options.microbatches = pass->microbatches;
   options.extra_forwards = training ? p->options.extra_forwards : 0;
   PST_GOTO(st, pst_schedule_generate(&options, &compute), done);
-  if (training && p->options.backward == PST_BACKWARD_SEPARATE)
+  if (training && p->options.backward == PST_BACKWARD_EACH_SPLIT)
     PST_GOTO(st, separate_backward(&compute), done);
   pst_lower_options lower;
   pst_lower_options_init(&lower);

@@ -25,10 +25,10 @@ typedef struct pst_pipeline pst_pipeline;
 
 /* How backward runs; the same bits. */
 typedef enum pst_backward {
-  PST_BACKWARD_AUTO,  /* fused on the first stage, where nobody waits for a gradient; early on the others */
-  PST_BACKWARD_ONE,   /* fused everywhere */
-  PST_BACKWARD_EARLY, /* input gradients, send, weight gradients */
-  PST_BACKWARD_SEPARATE, /* the schedule's B becomes I and W */
+  PST_BACKWARD_AUTO, /* fused on the first stage, where nobody waits for a gradient; early on the others */
+  PST_BACKWARD_EACH_FUSED, /* fused everywhere */
+  PST_BACKWARD_EACH_EARLY, /* early everywhere: input gradients, send, weight gradients */
+  PST_BACKWARD_EACH_SPLIT, /* the schedule's B becomes I and W */
 } pst_backward;
 
 typedef struct pst_stage_place {

@@ -5,8 +5,8 @@
  *   m->build(g, &config);                               // a short list of builder calls
  *   PST_TRY(pst_graph_status(g));
  *
- * A model is one file in models/ that defines `const pst_model pst_model_<file>`; the build lists them. Its parameters are named as
- * they are on disk in a Hugging Face directory of the family.
+ * A model is one file in models/ that defines `const pst_model pst_model_<file>`; the build lists them. Its
+ * parameters are named as they are on disk in a Hugging Face directory of the family.
  */
 #ifndef PENSTOCK_GRAPH_MODEL_H
 #define PENSTOCK_GRAPH_MODEL_H

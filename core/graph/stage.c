@@ -52,7 +52,7 @@ static int32_t stage_of(const lowering *l, int32_t unit) {
 static int program_of(const lowering *l, const pst_node *n) {
   if (n->phase == PST_PHASE_FORWARD) return FORWARD;
   bool weight = pst__op_row(n->code).flags & PST_OP_WEIGHT_GRADIENT;
-  return weight && l->options->form == PST_BACKWARD_SPLIT ? WEIGHT : BACKWARD;
+  return weight && l->options->form != PST_BACKWARD_FUSED ? WEIGHT : BACKWARD;
 }
 
 static pst_status pick_nodes(lowering *l) {
@@ -113,10 +113,13 @@ static uint8_t segment_of(const lowering *l, pst_value v) {
   if (info->kind == PST_VALUE_PARAM) return PST_SEGMENT_PARAM;
   if (info->kind == PST_VALUE_INPUT) return PST_SEGMENT_INPUT;
   if (v == l->g->result) return PST_SEGMENT_LOSS;
-  if (p->received_forward) return p->read_by[WEIGHT] ? PST_SEGMENT_DEFER : PST_SEGMENT_STASH;
-  if (p->received_backward) return p->read_by[WEIGHT] ? PST_SEGMENT_DEFER : PST_SEGMENT_GRAD_IN;
-  if (p->made_by != WEIGHT && p->read_by[WEIGHT]) return PST_SEGMENT_DEFER;
-  if (p->made_by == FORWARD && (p->read_by[BACKWARD] || p->sent_backward)) return PST_SEGMENT_STASH;
+  bool late = p->read_by[WEIGHT] && l->options->form == PST_BACKWARD_SPLIT;
+  if (p->received_forward) return late ? PST_SEGMENT_DEFER : PST_SEGMENT_STASH;
+  if (p->received_backward) return late ? PST_SEGMENT_DEFER : PST_SEGMENT_GRAD_IN;
+  if (p->made_by == BACKWARD && p->read_by[WEIGHT]) return PST_SEGMENT_DEFER;
+  if (p->made_by == FORWARD && late) return PST_SEGMENT_DEFER;
+  if (p->made_by == FORWARD && (p->read_by[BACKWARD] || p->read_by[WEIGHT] || p->sent_backward))
+    return PST_SEGMENT_STASH;
   if (p->sent_forward) return PST_SEGMENT_OUT;
   if (p->sent_backward) return PST_SEGMENT_GRAD_OUT;
   return PST_SEGMENT_WORK;
@@ -344,7 +347,7 @@ pst_status pst_stage_lower(const pst_graph *g, const int32_t *cut, int32_t n_sta
   find_crossings(&l);
   PST_GOTO(st, place_values(&l), done);
   PST_GOTO(st, place_params(&l), done);
-  bool split = options->form == PST_BACKWARD_SPLIT;
+  bool split = options->form != PST_BACKWARD_FUSED;
   PST_GOTO(st, lower_program(&l, FORWARD, "F", &l.code->forward), done);
   PST_GOTO(
       st, lower_program(&l, BACKWARD, split ? "I" : "B", split ? &l.code->input_gradient : &l.code->backward),

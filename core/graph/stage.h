@@ -20,9 +20,11 @@
 /* How backward is lowered; the same bits either way. */
 typedef enum pst_backward_form {
   PST_BACKWARD_FUSED, /* one program, gradients of inputs and weights op by op; nothing is deferred */
-  PST_BACKWARD_SPLIT, /* input gradients (I) and weight gradients (W) apart: run back to back with the send
-                         between them
-                         ("early"), or W some time later */
+  PST_BACKWARD_EARLY, /* input gradients (I), then at once weight gradients (W), two programs so that the
+                         input's gradient can leave in between; DEFER holds what I makes for W: one slot. What
+                         F makes for W is in STASH */
+  PST_BACKWARD_SPLIT, /* I and W apart: W may run any time later, so DEFER holds all it reads, whoever wrote
+                         it */
 } pst_backward_form;
 
 /* The memory of one segment. */

@@ -42,8 +42,8 @@ static void same_bits(toy_options base, const char *model) {
   assert_true(oracle.loss[STEPS - 1] < oracle.loss[0]);
   assert_true(oracle.norm[0] > base.optimizer.clip);
   static const char *const schedules[] = {"gpipe", "1f1b"};
-  static const pst_backward forms[] = {PST_BACKWARD_AUTO, PST_BACKWARD_ONE, PST_BACKWARD_EARLY,
-                                       PST_BACKWARD_SEPARATE};
+  static const pst_backward forms[] = {PST_BACKWARD_AUTO, PST_BACKWARD_EACH_FUSED, PST_BACKWARD_EACH_EARLY,
+                                       PST_BACKWARD_EACH_SPLIT};
   static const int32_t uneven3[] = {0, 1, 3, 0};
   int n_units = 0;
   for (int k = 1; k <= 4; k++) {

@@ -136,10 +136,10 @@ void toy_batch(toy *t, int64_t step, pst_batch *out_batch) {
   int64_t sequences = o->batch * o->microbatches, length = o->sequence;
   for (int64_t i = 0; i < sequences; i++) {
     pst_rng_key key = pst_rng_key_make(o->seed + 1000, (uint64_t)(step * sequences + i));
+    uint32_t r[4];
+    pst_rng_philox(key, (uint32_t[4]){0, 0, 0, 0}, r);
     for (int64_t j = 0; j <= length; j++) {
-      uint32_t r[4];
-      pst_rng_philox(key, (uint32_t[4]){(uint32_t)j, 0, 0, 0}, r);
-      int32_t id = (int32_t)(r[0] % (uint32_t)o->config.vocab);
+      int32_t id = (int32_t)((r[0] % 1000 + (uint64_t)j * (1 + r[1] % 3)) % (uint64_t)o->config.vocab);
       if (j < length) t->tokens[i * length + j] = id;
       if (j > 0) t->targets[i * length + j - 1] = id;
     }

@@ -56,7 +56,8 @@ toy *toy_create(const toy_options *options);
 pst_status toy_try_create(const toy_options *options, toy **out_toy);
 void toy_destroy(toy *t);
 
-/* Draws the batch of `step` from the seed: ids below the vocabulary, targets shifted by one. */
+/* Draws the batch of `step` from the seed: each sequence counts up by 1, 2 or 3 from anywhere, so there is
+ * something to learn; targets are the tokens shifted by one. */
 void toy_batch(toy *t, int64_t step, pst_batch *out_batch);
 pst_status toy_step(toy *t, int64_t step, pst_step_result *out_result);
 
