@@ -113,6 +113,8 @@ typedef struct pst__step_job {
   bool update; /* false: gradients are left as they are */
 } pst__step_job;
 pst_status pst__worker_step(pst__worker *w, void *step_job);
+/* The end of a step whose gradients are there: norm and update. */
+pst_status pst__worker_apply(pst__worker *w, void *step_job);
 
 /* reduce.c */
 pst_status pst__reduce(pst__worker *w, const pst__step_job *job);

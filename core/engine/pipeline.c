@@ -578,6 +578,15 @@ pst_status pst_pipeline_gradients(pst_pipeline *p, const pst_batch *batch, uint6
   return train_step(p, batch, seed, step, 0.0, false, out);
 }
 
+pst_status pst_pipeline_apply(pst_pipeline *p, int64_t step, double lr, double *out_norm) {
+  if (!p->train.graph) return pst_fail(PST_INVALID, "this pipeline was not built for training");
+  pst__step_job job = {
+      .pass = &p->train, .step = step, .lr = lr, .update = true, .ctrl = {.step = (uint64_t)step}};
+  PST_TRY(run_job(p, -1, pst__worker_apply, &job));
+  *out_norm = p->workers[0].verdict[0];
+  return PST_OK;
+}
+
 pst_status pst_pipeline_loss(pst_pipeline *p, const pst_batch *batch, double *out_sum, int64_t *out_tokens,
                              float *out_losses) {
   PST_TRY(check_batch(&p->loss, batch, "evaluation"));

@@ -97,10 +97,16 @@ typedef struct pst_step_result {
 PST_CHECKED pst_status pst_pipeline_step(pst_pipeline *pipeline, const pst_batch *batch, uint64_t seed,
                                          int64_t step, double lr, pst_step_result *out_result);
 
-/* Forward and backward alone: gradients are left where pst_pipeline_read() finds them, until the next step or
- * gradients call. */
+/* Forward and backward alone: gradients are left where pst_pipeline_read() finds them, until
+ * pst_pipeline_apply(), or until the next step or gradients call clears them. The norm is not formed yet:
+ * result's is 0. */
 PST_CHECKED pst_status pst_pipeline_gradients(pst_pipeline *pipeline, const pst_batch *batch, uint64_t seed,
                                               int64_t step, pst_step_result *out_result);
+
+/* The update that pst_pipeline_gradients() left out: norm, clip, optimizer; clears the gradients. The two
+ * calls together give the bits of one pst_pipeline_step(). */
+PST_CHECKED pst_status pst_pipeline_apply(pst_pipeline *pipeline, int64_t step, double lr,
+                                          double *out_gradient_norm);
 
 /* Forward only: the sum of the valid tokens' losses, formed in double, sequence by sequence; `out_losses`
  * (may be NULL) gets sequences * T losses. */

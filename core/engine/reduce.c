@@ -120,11 +120,21 @@ static pst_status refuse_nonfinite(const pst__worker *w, const pst__step_job *jo
                   (long long)job->step, stage, g->params.at[param].name, job->lr);
 }
 
-pst_status pst__reduce(pst__worker *w, const pst__step_job *job) {
-  PST_TRY(pst__tie_gradients(w));
+static pst_status norm(pst__worker *w, const pst__step_job *job) {
   PST_TRY(own_sums(w));
   PST_TRY(share_verdict(w));
   return w->verdict[2] >= 0 ? refuse_nonfinite(w, job) : PST_OK;
+}
+
+pst_status pst__reduce(pst__worker *w, const pst__step_job *job) {
+  PST_TRY(pst__tie_gradients(w));
+  return norm(w, job);
+}
+
+pst_status pst__worker_apply(pst__worker *w, void *arg) {
+  const pst__step_job *job = arg;
+  PST_TRY(norm(w, job));
+  return pst__update(w, job);
 }
 
 static pst_status clear(pst__worker *w, const pst_operand *o) {
