@@ -18,7 +18,7 @@ enum { MAX_DEPTH = 64, MAX_CONSUMERS = 32, LINE = 64 };
  */
 typedef struct slot {
   int32_t *tokens, *targets;
-  pst_batch batch;          /* the thread's while `step` is -1 */
+  pst_loader_batch batch;          /* the thread's while `step` is -1 */
   int64_t step;             /* what it holds; -1: nothing, or a step in work */
   uint32_t taken, released; /* a bit per consumer */
 } slot;
@@ -95,7 +95,7 @@ static pst_status make_step(pst_loader *l, int64_t step, slot *s) {
   }
   int64_t n_valid = 0;
   for (int64_t i = 0; i < n; i++) n_valid += s->targets[i] >= 0;
-  s->batch = (pst_batch){.step = step,
+  s->batch = (pst_loader_batch){.step = step,
                          .tokens = s->tokens,
                          .targets = s->targets,
                          .n_valid = n_valid,
@@ -183,7 +183,7 @@ static pst_status wait_for_step(pst_loader *l, int64_t step, int64_t limit_ns) {
   return PST_OK;
 }
 
-static pst_status lend(pst_loader *l, int consumer, int64_t step, pst_batch *out_batch) {
+static pst_status lend(pst_loader *l, int consumer, int64_t step, pst_loader_batch *out_batch) {
   slot *s = slot_of(l, step);
   uint32_t bit = UINT32_C(1) << consumer;
   /* The slot may hold a later step, or be on its way there: then everyone had released this one. */
@@ -196,7 +196,7 @@ static pst_status lend(pst_loader *l, int consumer, int64_t step, pst_batch *out
 }
 
 pst_status pst_loader_take(pst_loader *loader, int consumer, int64_t step, int64_t limit_ns,
-                           pst_batch *out_batch) {
+                           pst_loader_batch *out_batch) {
   const pst_loader_options *o = &loader->options;
   if (consumer < 0 || consumer >= o->n_consumers)
     return pst_fail(PST_INVALID, "data: consumer %d, wanted 0 to %d", consumer, o->n_consumers - 1);

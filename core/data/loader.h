@@ -4,7 +4,7 @@
  *   options.n_consumers = 2; // the first stage wants the tokens, the last one the targets
  *   PST_TRY(pst_loader_create(&options, &loader));
  *   for (int64_t step = 0; step < n_steps; step++) { // consumer 0; consumer 1 does the same
- *     pst_batch batch;
+ *     pst_loader_batch batch;
  *     PST_TRY(pst_loader_take(loader, 0, step, limit_ns, &batch));
  *     use(batch.tokens);
  *     PST_TRY(pst_loader_release(loader, 0, step));
@@ -48,13 +48,13 @@ typedef struct pst_loader_options {
   int n_consumers;            /* who must release a step, 1 to 32; default (0): 1 */
 } pst_loader_options;
 
-typedef struct pst_batch {
+typedef struct pst_loader_batch {
   int64_t step;
   const int32_t *tokens;  /* [global, T] */
   const int32_t *targets; /* [global, T]; -1: does not count */
   int64_t n_valid;        /* targets that count */
   uint64_t hash; /* of tokens, as 32-bit ids in this machine's byte order: one run's steps compare by it */
-} pst_batch;
+} pst_loader_batch;
 
 /* Allocates and starts the thread. INVALID or NO_MEMORY on failure. */
 PST_CHECKED pst_status pst_loader_create(const pst_loader_options *options, pst_loader **out_loader);
@@ -69,7 +69,7 @@ void pst_loader_destroy(pst_loader *loader);
  * step that is past or never will be. The source's own error, with its message, when making this step or an
  * earlier one failed. Any thread; consumers do not disturb each other. */
 PST_CHECKED pst_status pst_loader_take(pst_loader *loader, int consumer, int64_t step, int64_t limit_ns,
-                                       pst_batch *out_batch);
+                                       pst_loader_batch *out_batch);
 
 /* Gives a step back. INTERNAL when this consumer does not hold it. */
 PST_CHECKED pst_status pst_loader_release(pst_loader *loader, int consumer, int64_t step);

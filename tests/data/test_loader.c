@@ -69,7 +69,7 @@ static pst_loader *make(pst_loader_options o) {
   return loader;
 }
 
-static int wrong_in_batch(const pst_batch *b, int64_t step) {
+static int wrong_in_batch(const pst_loader_batch *b, int64_t step) {
   int wrong = b->step != step || b->n_valid != GLOBAL * (T - 1);
   for (int64_t s = 0; s < GLOBAL; s++)
     for (int64_t i = 0; i < T; i++) wrong += b->tokens[s * T + i] != token_of(step, s, i);
@@ -77,7 +77,7 @@ static int wrong_in_batch(const pst_batch *b, int64_t step) {
 }
 
 static void take_good(pst_loader *loader, int consumer, int64_t step) {
-  pst_batch b;
+  pst_loader_batch b;
   assert_int_equal(pst_loader_take(loader, consumer, step, patience, &b), PST_OK);
   assert_int_equal(wrong_in_batch(&b, step), 0);
 }
@@ -102,7 +102,7 @@ typedef struct consumer {
 /* Holds `hold` steps at once, as a pipeline does whose last stage is behind the first. */
 static void *consume(void *arg) {
   consumer *c = arg;
-  pst_batch held[4];
+  pst_loader_batch held[4];
   for (int64_t step = 0; step < c->n_steps + c->hold; step++) {
     if (step < c->n_steps) {
       if (pst_loader_take(c->loader, c->number, step, patience, &held[step % 4]) != PST_OK) c->wrong++;
@@ -144,7 +144,7 @@ static void a_slow_source_is_waited_for(void **state) {
   s.delay_ms = 200;
   atomic_store(&s.n_calls, 0);
   loader = make((pst_loader_options){.fill = fill, .user = &s});
-  pst_batch b;
+  pst_loader_batch b;
   int64_t t0 = pst_clock_ns();
   assert_int_equal(pst_loader_take(loader, 0, 1, 50000000, &b), PST_HUNG);
   double waited = 1e-9 * (double)(pst_clock_ns() - t0);
@@ -157,7 +157,7 @@ static void a_slow_source_is_waited_for(void **state) {
 static void a_consumer_that_keeps_a_step_is_named(void **state) {
   source s = good_source();
   pst_loader *loader = make((pst_loader_options){.fill = fill, .user = &s, .depth = 2, .n_consumers = 2});
-  pst_batch b;
+  pst_loader_batch b;
   take_good(loader, 0, 0);
   take_good(loader, 0, 1);
   take_good(loader, 1, 0);
@@ -174,7 +174,7 @@ static void misuse_is_refused(void **state) {
   source s = good_source();
   pst_loader *loader =
       make((pst_loader_options){.fill = fill, .user = &s, .first_step = 3, .n_steps = 4, .depth = 2});
-  pst_batch b;
+  pst_loader_batch b;
   assert_int_equal(pst_loader_take(loader, 0, 2, patience, &b), PST_INVALID);
   assert_int_equal(pst_loader_take(loader, 0, 7, patience, &b), PST_INVALID);
   assert_int_equal(pst_loader_take(loader, 1, 3, patience, &b), PST_INVALID);
@@ -197,7 +197,7 @@ static void misuse_is_refused(void **state) {
 static void errors_of_the_source_come_out_of_take(void **state) {
   source s = good_source();
   s.fail_step = 2;
-  pst_batch b;
+  pst_loader_batch b;
   for (int silent = 0; silent < 2; silent++) {
     s.silent = silent ? PST_LOST : PST_OK;
     pst_loader *loader = make((pst_loader_options){.fill = fill, .user = &s});
@@ -213,7 +213,7 @@ static void errors_of_the_source_come_out_of_take(void **state) {
 
 static void ids_of_the_source_are_checked(void **state) {
   source s = good_source();
-  pst_batch b;
+  pst_loader_batch b;
   s.bad_step = 1;
   pst_loader *loader = make((pst_loader_options){.fill = fill, .user = &s});
   assert_int_equal(pst_loader_take(loader, 0, 1, patience, &b), PST_INVALID);
@@ -257,7 +257,7 @@ static void hash_steps(const pst_tokens_view *view, const pst_sampler *sampler, 
                        uint64_t *out) {
   pst_loader *loader = make((pst_loader_options){.view = view, .sampler = sampler, .first_step = first});
   for (int64_t i = 0; i < n; i++) {
-    pst_batch b;
+    pst_loader_batch b;
     assert_int_equal(pst_loader_take(loader, 0, first + i, patience, &b), PST_OK);
     assert_int_equal(b.n_valid, GLOBAL * T);
     int32_t ids[T], targets[T];
@@ -298,7 +298,7 @@ static void an_evaluation_counts_every_target(void **state) {
   int64_t n_steps = pst_sampler_steps(&sampler), n_valid = 0;
   pst_loader *loader = make((pst_loader_options){.view = &view, .sampler = &sampler, .n_steps = n_steps});
   for (int64_t step = 0; step < n_steps; step++) {
-    pst_batch b;
+    pst_loader_batch b;
     assert_int_equal(pst_loader_take(loader, 0, step, patience, &b), PST_OK);
     n_valid += b.n_valid;
     assert_int_equal(pst_loader_release(loader, 0, step), PST_OK);
