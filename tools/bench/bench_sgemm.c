@@ -71,6 +71,7 @@ int main(int argc, char **argv) {
   int status = 3;
   const int64_t rows = threads * ROWS_OF_PIECE > SIZE ? threads * ROWS_OF_PIECE : SIZE;
   job j = {.set = pst__gemm_best()};
+  char warning[256];
   pst_blas blas = {0};
   pst_team *team = NULL;
   float *a = matrix(rows), *b = matrix(SIZE), *c = matrix(rows);
@@ -91,6 +92,7 @@ int main(int argc, char **argv) {
     j.blas = &blas;
     const double other = rate(team, &j);
     printf("openblas  %8.1f  (%s)\n", other, blas.core);
+    if (pst__blas_warning(&blas, warning, sizeof warning)) printf("warning: %s\n", warning);
     if (other > best) best = other;
   } else {
     printf("openblas         -  (%s)\n", pst_error());
