@@ -39,7 +39,7 @@ def malloc_environment(name):
 
 
 def openblas_core():
-    """The OpenBLAS kernel set for this CPU; older OpenBLAS takes a CPU it does not know for a Prescott, some 3x slower."""
+    """The OpenBLAS kernel set for this CPU. OpenBLAS 0.3.21 takes a CPU it does not know for a Prescott."""
     with open("/proc/cpuinfo") as f:
         flags = next((line for line in f if line.startswith("flags")), "").split()
     return {"OPENBLAS_CORETYPE": "SkylakeX"} if "avx512vl" in flags else (
@@ -186,14 +186,25 @@ def sgemm_gflops(n=1024, runs=100):
 
 
 class CpuShare:
-    """Part of the processor time that `threads` threads could have had which this process got: near 1 on an idle
-    machine. Below 0.9 the wall-clock figures beside it tell of the machine's other load, not of the peer."""
+    """Of the time that this process's threads wanted to run, the part they did: near 1 on an idle machine. Below 0.9 the
+    wall-clock figures beside it tell of the machine's other load, not of the peer. Sleeping, as in a bubble, costs nothing."""
 
     def __init__(self):
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        self.start = self.now()
 
-    def read(self, threads):
-        return (time.process_time() - self.cpu) / ((time.perf_counter() - self.wall) * threads)
+    @staticmethod
+    def now():
+        ran = queued = 0
+        for path in glob.glob("/proc/self/task/*/schedstat"):
+            with open(path) as f:
+                fields = f.read().split()
+            ran, queued = ran + int(fields[0]), queued + int(fields[1])
+        return ran, queued
+
+    def read(self):
+        """Returns (share, seconds of processor time) since the start."""
+        ran, queued = (b - a for a, b in zip(self.start, self.now()))
+        return ran / max(1, ran + queued), ran / 1e9
 
 
 def minor_faults():
