@@ -24,6 +24,17 @@ GLIBC_KEEP = {
 JEMALLOC_KEEP = "background_thread:false,metadata_thp:auto,dirty_decay_ms:-1,muzzy_decay_ms:-1"
 
 
+def library(allocator):
+    return sorted(glob.glob(f"/usr/lib/*/lib{allocator}*.so.*"))
+
+
+def malloc_choice(name):
+    """What `auto` means here: jemalloc and tcmalloc keep the buffer of the logits, glibc maps it anew in each step."""
+    if name != "auto":
+        return name
+    return next((a for a in ("jemalloc", "tcmalloc") if library(a)), "glibc")
+
+
 def malloc_environment(name):
     """The environment that makes the process use allocator `name`, or SystemExit if it is not installed."""
     if name == "default":
@@ -32,7 +43,7 @@ def malloc_environment(name):
         return dict(GLIBC_KEEP)
     if name == "glibc-thp":
         return dict(GLIBC_KEEP, GLIBC_TUNABLES="glibc.malloc.hugetlb=1")
-    found = sorted(glob.glob(f"/usr/lib/*/lib{name}*.so.*"))
+    found = library(name)
     if not found:
         raise SystemExit(f"--malloc {name}: no lib{name} in /usr/lib; install it or choose glibc")
     return {"LD_PRELOAD": found[0], "MALLOC_CONF": JEMALLOC_KEEP}
@@ -48,6 +59,7 @@ def openblas_core():
 
 def reexec(malloc, threads):
     """Starts the script anew with settings that only a fresh process takes up; returns in the new process."""
+    malloc = malloc_choice(malloc)
     if os.environ.get("PEER_MALLOC") == malloc:
         return
     env = dict(openblas_core())
@@ -60,7 +72,8 @@ def reexec(malloc, threads):
 def add_common_options(parser):
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", choices=("none", "default"), default="none")
-    parser.add_argument("--malloc", choices=("default", "glibc", "glibc-thp", "jemalloc", "tcmalloc"), default="glibc")
+    parser.add_argument("--malloc", choices=("auto", "default", "glibc", "glibc-thp", "jemalloc", "tcmalloc"),
+                        default="auto")
     parser.add_argument("--zero-grad", choices=("none", "zero"), default="none", help="drop gradients or clear them")
     parser.add_argument("--seed", type=int, default=1)
 
