@@ -67,7 +67,7 @@ const pst_gemm_kernels *pst__gemm_find(const char *name);
 const char *pst__gemm_name(const pst_gemm_kernels *kernels);
 
 /* Bytes of scratch that a product of this shape and these layouts needs with `n_threads` members: at most 1.5
- * MiB and 64 KiB per member. A workspace sized for several products by the maximum serves each of them. */
+ * MiB and 32 KiB per member. A workspace sized for several products by the maximum serves each of them. */
 size_t pst__gemm_workspace_bytes(const pst_gemm_kernels *kernels, const pst_gemm *g, int n_threads);
 
 /* The whole product by the calling thread. `workspace`: 64-byte aligned, pst__gemm_workspace_bytes(.., 1)
