@@ -19,8 +19,7 @@
  *
  * The blocking follows K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM
  * TOMS 34 (2008), section 4, with the roles of the operands exchanged: a strip of A stays in the L1 cache
- * while panels of B, packed
- * or read in place, stream from L2.
+ * while panels of B, packed or read in place, stream from L2.
  */
 #ifndef PENSTOCK_BACKENDS_CPU_GEMM_H
 #define PENSTOCK_BACKENDS_CPU_GEMM_H
