@@ -221,7 +221,8 @@ V16_INLINE v16i v16i_sub(v16i a, v16i b) {
 
 typedef uint16_t v16_half_part __attribute__((vector_size(V16_BYTES / 2)));
 
-/* bf16: the upper half of an fp32, exact one way, to nearest (ties to even) the other; NaN stays a quiet NaN. */
+/* bf16: the upper half of an fp32, exact one way, to nearest (ties to even) the other; NaN stays a quiet NaN.
+ */
 V16_INLINE v16 v16_load_bf16(const uint16_t *p) {
   v16i r;
   V16_EACH {
