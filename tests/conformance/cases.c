@@ -56,11 +56,13 @@ static double tolerance(const pst_op *op) {
     return 3e-7;
   case PST_OP_attention:
     return 5e-6;
+  /* one key, or a row of one element: the gradient is zero but for what is left of two numbers of size 1 or
+   * rstd */
   case PST_OP_attention_grad:
-    return 2e-5;
+    return op->in[0].dim[1] == 1 ? 1e-3 : 2e-5;
   case PST_OP_layer_norm_grad:
   case PST_OP_rms_norm_grad:
-    return 1e-5;
+    return pst_operand_width(&op->in[0]) == 1 ? 1e-3 : 1e-5;
   default:
     return 4e-6;
   }
