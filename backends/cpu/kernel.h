@@ -19,6 +19,7 @@
 #include "core/base/team.h"
 #include "core/device/program.h"
 
+struct pst_blas;
 struct pst_cpu_set;
 
 /* An op with its operands resolved to memory: NULL where an optional one is absent. */
@@ -30,6 +31,7 @@ typedef struct pst_cpu_call {
   void *workspace; /* as many bytes as the kernel's workspace function said */
   const pst_ctrl *ctrl;
   const struct pst_cpu_set *set; /* the tables of this instruction set */
+  const struct pst_blas *blas;   /* makes the matrix products; NULL: our own kernels do */
   pst_team_member *me;
 } pst_cpu_call;
 

@@ -1,5 +1,4 @@
-/* A small team of threads that run one function together, as the CPU device, the optimizer and the loader use
- * it.
+/* A small team of threads that run one function together, as the CPU device and the optimizer use it.
  *
  *   static void sum_rows(pst_team_member *me, void *arg) {
  *     struct job *job = arg;
@@ -25,12 +24,14 @@ typedef struct pst_team_member pst_team_member;
 
 typedef struct pst_team_options {
   int n_threads;    /* members, the caller included; 1 to 1024 */
-  const int *cores; /* core of each member (logical CPU number), n_threads long; NULL: not bound */
-  int64_t spin_ns;  /* how long a waiting member spins before it sleeps; 0: the default, 50 us when the team
-                       fits  the cores this process may use, else none */
+  const int *cores; /* core of each member (logical CPU number), n_threads long; NULL: not bound. Member 0 is
+                       the thread that calls create, given its cores back by destroy */
+  int64_t spin_ns;  /* how long a waiting member spins before it sleeps; 0: the default, 50 us while all teams
+                       of the process fit the cores it may use, else none; negative: none */
 } pst_team_options;
 
-/* Starts the members. The team is used by one caller at a time. NO_MEMORY or INVALID on failure. */
+/* Starts the members. The team is used by one caller at a time. NO_MEMORY or INVALID on failure;
+ * UNSUPPORTED for `cores` on a system that cannot bind threads. */
 PST_CHECKED pst_status pst_team_create(const pst_team_options *options, pst_team **out_team);
 
 /* Ends and joins the members; NULL is legal. */

@@ -1,0 +1,190 @@
+#include "backends/cpu/device.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 1024, LINE = 512 };
+
+/* ---- what is here ---- */
+
+/* The first line of a small file without its end; false when there is none. */
+static bool read_line(const char *path, char *line, int size) {
+  FILE *f = fopen(path, "r");
+  if (!f) return false;
+  bool got = fgets(line, size, f) != NULL;
+  fclose(f);
+  if (got) line[strcspn(line, "\n")] = '\0';
+  return got;
+}
+
+/* This process's share of the machine by its control group (version 2), rounded up; INT_MAX: no limit. */
+static int group_cores(void) {
+  char line[LINE];
+  long long quota, period;
+  if (!read_line("/sys/fs/cgroup/cpu.max", line, sizeof line)) return INT_MAX;
+  if (sscanf(line, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return INT_MAX;
+  long long cores = (quota + period - 1) / period;
+  return cores < INT_MAX ? (int)cores : INT_MAX;
+}
+
+/* Cores this process may use, by affinity and control group; at least 1. */
+static int usable_cores(void) {
+  int n = 0;
+#ifdef __linux__
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) n = CPU_COUNT(&mask);
+#endif
+  if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  const int limit = group_cores();
+  if (n > limit) n = limit;
+  if (n > MAX_THREADS) n = MAX_THREADS;
+  return n < 1 ? 1 : n;
+}
+
+static int64_t usable_memory(void) {
+  int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+  char line[LINE];
+  long long limit;
+  if (read_line("/sys/fs/cgroup/memory.max", line, sizeof line) && sscanf(line, "%lld", &limit) == 1 &&
+      limit < bytes)
+    bytes = limit;
+  return bytes;
+}
+
+static void model_name(char *out, size_t size) {
+  snprintf(out, size, "unknown processor");
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  if (!f) return;
+  char line[LINE];
+  while (fgets(line, sizeof line, f)) {
+    if (strncmp(line, "model name", 10) != 0) continue;
+    const char *text = strchr(line, ':');
+    if (!text) continue;
+    text += 1 + strspn(text + 1, " \t");
+    snprintf(out, size, "%.*s", (int)strcspn(text, "\n"), text);
+    break;
+  }
+  fclose(f);
+}
+
+void pst__cpu_describe(const pst_cpu_set *set, const pst_blas *blas, int n_threads,
+                       pst_device_info *out_info) {
+  static const char *const names[] = {"baseline", "v3", "v4"};
+  char model[96], present[32] = "", gemm[64] = "own";
+  model_name(model, sizeof model);
+  for (int i = 0; i < 3; i++) {
+    const pst_cpu_set *other;
+    if (pst__cpu_set_find(names[i], &other) != PST_OK) continue;
+    snprintf(present + strlen(present), sizeof present - strlen(present), "%s%s", present[0] ? " " : "",
+             names[i]);
+  }
+  if (blas) snprintf(gemm, sizeof gemm, "openblas %s", blas->core);
+  *out_info =
+      (pst_device_info){.name = "cpu", .memory_bytes = usable_memory(), .memory_kind = PST_MEMORY_HOST};
+  snprintf(out_info->description, sizeof out_info->description,
+           "%s, %d thread%s of %d usable cores, kernels %s (has %s), products %s", model, n_threads,
+           n_threads == 1 ? "" : "s", usable_cores(), set->name, present, gemm);
+  snprintf(out_info->numerics, sizeof out_info->numerics, "cpu f32 %s %s%s", set->numerics, gemm,
+           blas ? "" : "-gemm");
+}
+
+static void cpu_enumerate(void (*visit)(void *user, const pst_device_info *info), void *user) {
+  pst_device_info info;
+  const pst_cpu_set *set;
+  if (pst__cpu_set_find("auto", &set) != PST_OK) set = &pst__cpu_set_baseline;
+  pst__cpu_describe(set, NULL, usable_cores(), &info);
+  visit(user, &info);
+}
+
+/* ---- opening ---- */
+
+/* "0-3,6" into a list of cores; false for text that is no list or holds more than `room`. */
+static bool parse_cores(const char *text, int *cores, int room, int *out_n) {
+  int n = 0;
+  do {
+    char *end;
+    if (!isdigit((unsigned char)*text)) return false;
+    long first = strtol(text, &end, 10), last = first;
+    if (*end == '-') {
+      text = end + 1;
+      if (!isdigit((unsigned char)*text)) return false;
+      last = strtol(text, &end, 10);
+    }
+    if (last < first || last > INT_MAX || last - first >= room - n) return false;
+    for (long core = first; core <= last; core++) cores[n++] = (int)core;
+    text = end;
+  } while (*text == ',' && *++text != '\0');
+  *out_n = n;
+  return *text == '\0';
+}
+
+/* The cores of a NUMA node that this process may use. */
+static pst_status numa_cores(const char *spec, const char *node, int *cores, int *out_n) {
+  char path[96], line[4096];
+  int n, kept = 0;
+  if (!isdigit((unsigned char)*node) || strspn(node, "0123456789") != strlen(node) || strlen(node) > 6)
+    return pst_fail(PST_INVALID, "device \"%s\": NUMA node \"%s\", wanted a number", spec, node);
+  snprintf(path, sizeof path, "/sys/devices/system/node/node%s/cpulist", node);
+  if (!read_line(path, line, sizeof line) || !parse_cores(line, cores, MAX_THREADS, &n))
+    return pst_fail(PST_UNSUPPORTED, "device \"%s\": this machine has no NUMA node %s (%s)", spec, node,
+                    path);
+#ifdef __linux__
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
+    for (int i = 0; i < n; i++)
+      if (cores[i] < CPU_SETSIZE && CPU_ISSET(cores[i], &mask)) cores[kept++] = cores[i];
+    n = kept;
+  }
+#endif
+  if (n == 0)
+    return pst_fail(PST_UNSUPPORTED, "device \"%s\": this process may use no core of the node", spec);
+  *out_n = n;
+  return PST_OK;
+}
+
+/* The cores a spec names; *out_n 0 when it leaves them open. */
+static pst_status spec_cores(const char *spec, int *cores, int *out_n) {
+  *out_n = 0;
+  if (!spec || strcmp(spec, "cpu") == 0) return PST_OK;
+  if (strncmp(spec, "cpu:cores=", 10) == 0 && parse_cores(spec + 10, cores, MAX_THREADS, out_n))
+    return PST_OK;
+  if (strncmp(spec, "cpu:numa", 8) == 0) return numa_cores(spec, spec + 8, cores, out_n);
+  return pst_fail(PST_INVALID, "device \"%s\", wanted cpu, cpu:cores=0-3,6 or cpu:numa0", spec);
+}
+
+static pst_status read_gemm(const char *name, bool *out_openblas) {
+  if (name && strcmp(name, "auto") != 0 && strcmp(name, "own") != 0 && strcmp(name, "openblas") != 0)
+    return pst_fail(PST_INVALID, "cpu: gemm \"%s\", wanted auto, own or openblas", name);
+  *out_openblas = name && strcmp(name, "openblas") == 0;
+  return PST_OK;
+}
+
+static pst_status cpu_open(const pst_device_options *options, pst_device **out_device) {
+  int named[MAX_THREADS], n_named;
+  pst_cpu_plan plan = {.cores = options->cores, .n_threads = options->n_threads};
+  PST_TRY(spec_cores(options->spec, named, &n_named));
+  PST_TRY(pst__cpu_set_find(options->isa, &plan.set));
+  PST_TRY(read_gemm(options->gemm, &plan.openblas));
+  if (plan.n_threads < 0 || plan.n_threads > MAX_THREADS)
+    return pst_fail(PST_INVALID, "cpu: %d threads, wanted 0 (one per core) to %d", plan.n_threads,
+                    MAX_THREADS);
+  if (plan.cores && plan.n_threads == 0)
+    return pst_fail(PST_INVALID, "cpu: a list of cores without n_threads, wanted one core per thread");
+  if (!plan.cores && n_named > 0) {
+    if (plan.n_threads > n_named)
+      return pst_fail(PST_INVALID, "cpu: %d threads on the %d cores of \"%s\"", plan.n_threads, n_named,
+                      options->spec);
+    plan.cores = named;
+    if (plan.n_threads == 0) plan.n_threads = n_named;
+  }
+  if (plan.n_threads == 0) plan.n_threads = usable_cores();
+  return pst__cpu_device_create(&plan, out_device);
+}
+
+const pst_driver pst_driver_cpu = {.name = "cpu", .enumerate = cpu_enumerate, .open = cpu_open};
