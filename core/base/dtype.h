@@ -45,6 +45,12 @@ const char *pst_dtype_safetensors_name(pst_dtype dtype);
 pst_dtype pst_dtype_by_name(const char *name);
 pst_dtype pst_dtype_by_safetensors_name(const char *name);
 
+/* Converts n elements between fp32 and a float dtype (F32, BF16, F16, F64), rounding to nearest even. Returns
+ * 1; 0, with nothing written, for a dtype that is not a float. `source` and `out` do not overlap and need no
+ * alignment on the non-fp32 side. */
+int pst_dtype_to_f32(pst_dtype dtype, const void *source, size_t n, float *out);
+int pst_dtype_from_f32(pst_dtype dtype, const float *source, size_t n, void *out);
+
 static inline uint32_t pst_f32_bits(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

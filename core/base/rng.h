@@ -1,10 +1,8 @@
-/* Counter-based random numbers: a value depends on its key and its counter alone, never on what was drawn
- * before.
+/* Counter-based random numbers: a value depends on its key and counter alone, not on what was drawn before.
  *
  *   pst_rng_key key = pst_rng_key_make(seed, step);
- *   uint32_t r[4];
- *   pst_rng_philox(key, (uint32_t[4]){element / 4, 0, sequence, site}, r);   // four values for elements 4i
- * .. 4i+3
+ *   uint32_t r[4]; // four values, for elements 4i .. 4i + 3
+ *   pst_rng_philox(key, (uint32_t[4]){i, 0, sequence, site}, r);
  *
  * Philox4x32-10 (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3): any
  * worker can draw any value by itself, so dropout, data order and initial weights do not depend on how a run

@@ -1,6 +1,7 @@
 #include "core/base/team.h"
 
 #include "core/base/clock.h"
+#include "core/base/cores.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,11 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #define TEAM_LINE        64
@@ -26,8 +27,6 @@
 /* Members of all teams of the process, against the cores it may use: a team only spins by default while they
  * fit. */
 static _Atomic int live_threads;
-static int usable_cores = 1;
-static pthread_once_t usable_cores_once = PTHREAD_ONCE_INIT;
 
 /* A number that only moves forward and that threads wait on. `sleepers` lets the one who advances it skip the
  * system call while all waiters are awake. */
@@ -58,6 +57,7 @@ struct pst_team {
   int n_started; /* threads that destroy() joins */
   int64_t spin_ns;
   bool spin_if_room; /* spin_ns is the default: only while all teams fit the cores */
+  int room;          /* the cores this process may use */
 #ifdef __linux__
   bool bound; /* member 0 was bound by create() */
   pthread_t caller;
@@ -72,18 +72,6 @@ static void pause_core(void) {
 #elif defined(__aarch64__) || defined(__arm__)
   __asm__ volatile("yield");
 #endif
-}
-
-static void count_usable_cores(void) {
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    usable_cores = CPU_COUNT(&set);
-    return;
-  }
-#endif
-  long n = sysconf(_SC_NPROCESSORS_ONLN);
-  usable_cores = n > 0 ? (int)n : 1;
 }
 
 /* ---- gates ---- */
@@ -156,8 +144,7 @@ static void gate_wait(gate *g, uint32_t seen, int64_t spin_ns) {
 /* ---- members ---- */
 
 static int64_t team_spin_ns(const pst_team *team) {
-  if (team->spin_if_room && atomic_load_explicit(&live_threads, memory_order_relaxed) > usable_cores)
-    return 0;
+  if (team->spin_if_room && atomic_load_explicit(&live_threads, memory_order_relaxed) > team->room) return 0;
   return team->spin_ns;
 }
 
@@ -310,7 +297,12 @@ pst_status pst_team_create(const pst_team_options *options, pst_team **out_team)
   int n = options->n_threads;
   if (n < 1 || n > TEAM_MAX_THREADS)
     return pst_fail(PST_INVALID, "team: %d threads, wanted 1 to %d", n, TEAM_MAX_THREADS);
-  pthread_once(&usable_cores_once, count_usable_cores);
+#ifndef __linux__
+  if (options->cores)
+    return pst_fail(PST_UNSUPPORTED, "team: threads cannot be bound to cores on this system");
+#endif
+  pst_cores usable;
+  PST_TRY(pst_cores_usable(&usable));
 
   size_t bytes = sizeof(pst_team) + (size_t)n * sizeof(pst_team_member);
   bytes = (bytes + TEAM_LINE - 1) / TEAM_LINE * TEAM_LINE;
@@ -320,6 +312,7 @@ pst_status pst_team_create(const pst_team_options *options, pst_team **out_team)
   gate_init(&team->start);
   gate_init(&team->together);
   team->n_threads = n;
+  team->room = usable.n;
   team->spin_if_room = options->spin_ns == 0;
   team->spin_ns = options->spin_ns == 0 ? TEAM_SPIN_NS : options->spin_ns;
   for (int i = 0; i < n; i++) {

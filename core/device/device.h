@@ -18,27 +18,10 @@
 #define PENSTOCK_DEVICE_DEVICE_H
 
 #include "core/base/status.h"
+#include "core/device/info.h"
 #include "core/device/program.h"
 
 typedef struct pst_device pst_device;
-
-typedef enum pst_memory_kind {
-  PST_MEMORY_HOST,
-  PST_MEMORY_CUDA,
-  PST_MEMORY_ROCM,
-  PST_MEMORY_OPAQUE
-} pst_memory_kind;
-
-typedef struct pst_device_info {
-  char name[64];           /* "cpu", "cuda:0" */
-  char description[256];   /* model, core count, library versions, kernel set */
-  char reason[256];        /* "" when usable; else why not */
-  int64_t memory_bytes;    /* what a run may use; 0: not known */
-  int64_t max_block_bytes; /* largest single allocation; 0: no limit */
-  pst_memory_kind memory_kind;
-  char numerics[128]; /* what decides the bits besides the program: "cpu fp32 own-gemm fma"; ranks compare it
-                       */
-} pst_device_info;
 
 typedef struct pst_device_options {
   const char *spec; /* "cpu", "cpu:cores=0-3", "opencl:1" */

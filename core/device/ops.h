@@ -83,6 +83,7 @@
   X(copy, 1, 1, 0, 0)                                                                                        \
   X(slice, 1, 1, 0, 0)                                                                                       \
   X(slice_grad, 2, 1, 0, PST_OP_ADDEND)                                                                      \
+  X(take, 2, 1, 0, 0)                                                                                        \
   X(cross_entropy, 2, 1, 0, 0)                                                                               \
   X(cross_entropy_grad, 2, 1, 0, PST_OP_IN_PLACE)                                                            \
   X(linear_cross_entropy, 3, 1, 0, 0)                                                                        \
@@ -118,6 +119,8 @@ typedef struct pst_attrs {
   int32_t kv_heads;   /* attention: G; divides H */
   int32_t head_dim;   /* attention, rotary: d (even for rotary) */
   int64_t start;      /* slice: first column */
+  int64_t width;      /* slice: columns taken;  slice_grad: columns of dx */
+  int32_t dtype;      /* cast: the pst_dtype wanted */
   float scale;        /* attention: of q*k;  scale: the factor */
   float theta;        /* rotary: base of the angles; angle of pair i at position t is t * theta^(-2i/d) */
   float eps;          /* norms, adamw */

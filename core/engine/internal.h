@@ -1,0 +1,132 @@
+/* The inside of a pipeline, for the files of core/engine.
+ *
+ * A *pass* is one graph lowered for all stages with its schedule: training, loss or logits. A *worker* is a
+ * thread with one device; it holds what outlives a pass (parameters, gradients, moments). A *job* is one call
+ * that the owner's thread hands to workers.
+ */
+#ifndef PENSTOCK_ENGINE_INTERNAL_H
+#define PENSTOCK_ENGINE_INTERNAL_H
+
+#include "core/base/event.h"
+#include "core/engine/pipeline.h"
+#include "core/schedule/lower.h"
+
+#include <pthread.h>
+
+/* One stage of one pass: its programs, and its copies of the segments that belong to a microbatch. */
+typedef struct pst__stage {
+  pst_stage_code *code;
+  pst_stage_buffers buffers;                             /* copies */
+  pst_segment *stash, *defer, *out, *grad_in, *grad_out; /* [buffers.x]; a slot is microbatch mod count */
+  pst_segment *input, *loss;                             /* [microbatches] */
+  pst_request *received_forward, *sent_forward, *received_backward,
+      *sent_backward;    /* [microbatches], of the step running */
+  int64_t message_bytes; /* of one microbatch, both directions, sent */
+} pst__stage;
+
+typedef struct pst__pass {
+  const pst_graph *graph;
+  int64_t microbatches, batch, sequence;
+  pst_schedule *schedule;            /* full form */
+  pst__stage *stages;                /* [n_stages] */
+  pst_channel **forward, **backward; /* [n_stages - 1]: boundary s lies between stages s and s + 1 */
+  float *results;          /* [microbatches * elements of one result]: losses or logits on the host */
+  int64_t result_elements; /* of one microbatch */
+} pst__pass;
+
+typedef struct pst__worker pst__worker;
+typedef pst_status (*pst__job_function)(pst__worker *worker, void *arg);
+
+struct pst__worker {
+  pst_pipeline *p;
+  int index; /* = stage */
+  pst_device *device;
+  pthread_t thread;
+  bool started;
+  pst_event wake; /* a job, or the end */
+  pst__job_function job;
+  void *job_arg;
+  pst_status job_status;
+  char job_error[1024];
+  bool ending;
+  /* memory that outlives a pass */
+  pst_layout layout[PST_SEGMENT_COUNT]; /* PARAM GRAD OPTIM STATE WORK CTRL */
+  pst_segment segment[PST_SEGMENT_COUNT];
+  pst_update_code *update;
+  double *sums; /* [n_params of the model] sums of squares of what this worker owns; worker 0: of the whole
+                   model */
+  double *sums_received; /* worker 0 */
+  double *blocks;        /* host copy of one parameter's block sums */
+  double verdict[4];     /* norm, clip factor, first parameter that is not finite or -1, - */
+  pst_worker_stats stats;
+  _Atomic uint64_t heartbeat;
+  _Atomic uint64_t doing; /* action, for messages: kind << 48 | chunk << 32 | microbatch */
+};
+
+/* A tied parameter's way between its owner and another stage that uses it. */
+typedef struct pst__tie {
+  int32_t param, use;
+  int owner, user;
+  pst_channel *gradient, *value;
+} pst__tie;
+
+struct pst_pipeline {
+  pst_pipeline_options options;
+  int32_t *cut;
+  pst_stage_place *places;
+  int n;
+  pst__worker *workers;
+  pst__pass train, loss, logits; /* graph NULL: none */
+  pst__tie *ties;
+  int n_ties;
+  pst_channel **sums, **verdicts; /* [n]: worker w to 0 and back; [0] unused */
+  pst_event done;
+  _Atomic int n_busy;
+  bool started;
+  pst_status dead;
+  char dead_error[1024];
+};
+
+/* pass.c */
+pst_status pst__pass_create(pst_pipeline *p, const pst_graph *graph, int64_t microbatches,
+                            pst__pass *out_pass);
+pst_status pst__pass_allocate(pst_pipeline *p, pst__pass *pass);
+void pst__pass_destroy(pst_pipeline *p, pst__pass *pass);
+
+/* memory.c */
+pst_status pst__segment_allocate(pst_device *device, const pst_layout *layout, pst_segment *out_segment);
+void pst__segment_free(pst_device *device, pst_segment *segment);
+pst_status pst__layout_cover(pst_layout *layout,
+                             const pst_layout *other); /* at least as large, block by block */
+void *pst__operand_host(pst_device *device, const pst_segment *segment, const pst_operand *operand);
+static inline int64_t pst__operand_bytes(const pst_operand *o) {
+  return pst_operand_elements(o) * (int64_t)pst_dtype_size((pst_dtype)o->dtype);
+}
+
+/* worker.c: one pass over its list */
+typedef struct pst__step_job {
+  pst__pass *pass;
+  const pst_batch *batch;
+  pst_ctrl ctrl; /* what all microbatches share */
+  int64_t step;
+  double lr;
+  bool update; /* false: gradients are left as they are */
+} pst__step_job;
+pst_status pst__worker_step(pst__worker *w, void *step_job);
+/* The end of a step whose gradients are there: norm and update. */
+pst_status pst__worker_apply(pst__worker *w, void *step_job);
+
+/* reduce.c */
+pst_status pst__reduce(pst__worker *w, const pst__step_job *job);
+pst_status pst__update(pst__worker *w, const pst__step_job *job);
+/* Leaves each tied parameter's whole gradient with its owner and clears nothing. */
+pst_status pst__tie_gradients(pst__worker *w);
+pst_status pst__clear_gradients(pst__worker *w);
+
+/* Runs a program and counts its time into stats.busy_ns and *part. */
+pst_status pst__run(pst__worker *w, const pst_program *program, const pst_binding *bind, int64_t *part);
+pst_status pst__wait_message(pst__worker *w, const pst_request *request);
+void pst__bind_lasting(const pst__worker *w, pst_binding *bind);
+pst_status pst__set_ctrl(pst__worker *w, const pst_ctrl *ctrl);
+
+#endif

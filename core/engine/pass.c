@@ -1,0 +1,210 @@
+#include "core/engine/internal.h"
+
+#include "core/graph/ir.h"
+#include "core/schedule/check.h"
+#include "core/schedule/families.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int64_t workspace_of(void *user, const pst_op *op) {
+  pst_device *d = user;
+  return d->table->workspace(d, op);
+}
+
+static pst_backward_form form_of(pst_backward backward, int stage) {
+  if (backward == PST_BACKWARD_EACH_FUSED || (backward == PST_BACKWARD_AUTO && stage == 0))
+    return PST_BACKWARD_FUSED;
+  return backward == PST_BACKWARD_EACH_SPLIT ? PST_BACKWARD_SPLIT : PST_BACKWARD_EARLY;
+}
+
+static pst_status check_supported(pst_device *d, const pst_program *program) {
+  for (int64_t i = 0; i < program->n_ops; i++) PST_TRY(d->table->supports(d, &program->ops[i]));
+  return PST_OK;
+}
+
+static pst_status lower_stages(pst_pipeline *p, pst__pass *pass) {
+  bool training = pass == &p->train;
+  for (int s = 0; s < p->n; s++) {
+    pst__worker *w = &p->workers[s];
+    pst_device_info info;
+    w->device->table->query(w->device, &info);
+    pst_stage_options options = {.form = training ? form_of(p->options.backward, s) : PST_BACKWARD_FUSED,
+                                 .max_block_bytes = info.max_block_bytes,
+                                 .workspace = workspace_of,
+                                 .user = w->device};
+    pst_stage_code **code = &pass->stages[s].code;
+    PST_TRY(pst_stage_lower(pass->graph, p->cut, p->n, s, &options, code));
+    const pst_program *programs[] = {&(*code)->forward, &(*code)->backward, &(*code)->input_gradient,
+                                     &(*code)->weight_gradient};
+    for (int i = 0; i < 4; i++) PST_TRY(check_supported(w->device, programs[i]));
+    if (training) {
+      PST_TRY(pst_optimizer_lower(pass->graph, *code, &p->options.optimizer, &options, &w->update));
+      PST_TRY(check_supported(w->device, &w->update->update));
+    }
+    static const pst_segment_kind lasting[] = {PST_SEGMENT_PARAM, PST_SEGMENT_GRAD, PST_SEGMENT_OPTIM,
+                                               PST_SEGMENT_STATE, PST_SEGMENT_WORK};
+    for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
+      PST_TRY(pst__layout_cover(&w->layout[lasting[i]], &(*code)->layout[lasting[i]]));
+    for (int i = 0; i < (*code)->send_forward.n; i++)
+      pass->stages[s].message_bytes += pst__operand_bytes(&(*code)->send_forward.at[i].at);
+    for (int i = 0; i < (*code)->send_backward.n; i++)
+      pass->stages[s].message_bytes += pst__operand_bytes(&(*code)->send_backward.at[i].at);
+  }
+  return PST_OK;
+}
+
+/* Every B becomes an I and the W right behind it. */
+static pst_status separate_backward(pst_schedule **schedule) {
+  const pst_schedule *from = *schedule;
+  pst_schedule *to = NULL;
+  PST_TRY(pst_schedule_create(from->workers, from->chunks, from->microbatches, from->training, &to));
+  for (int w = 0; w < from->workers; w++) {
+    for (size_t i = 0; i < from->lists[w].count; i++) {
+      pst_action a = from->lists[w].items[i];
+      bool b = a.kind == PST_ACTION_B;
+      pst_status st =
+          pst_schedule_append(to, w, b ? PST_ACTION_I : (pst_action_kind)a.kind, a.chunk, a.microbatch);
+      if (st == PST_OK && b) st = pst_schedule_append(to, w, PST_ACTION_W, a.chunk, a.microbatch);
+      if (st != PST_OK) {
+        pst_schedule_destroy(to);
+        return st;
+      }
+    }
+  }
+  pst_schedule_destroy(*schedule);
+  *schedule = to;
+  return PST_OK;
+}
+
+static pst_status make_schedule(pst_pipeline *p, pst__pass *pass) {
+  bool training = pass == &p->train;
+  pst_status st = PST_OK;
+  pst_schedule *compute = NULL;
+  pst_stage_buffers *buffers = calloc((size_t)p->n, sizeof *buffers);
+  uint8_t *no_gradient = calloc((size_t)p->n, sizeof *no_gradient);
+  if (!buffers || !no_gradient) {
+    st = pst_fail(PST_NO_MEMORY, "no memory for a schedule of %d workers", p->n);
+    goto done;
+  }
+  pst_schedule_options options;
+  pst_schedule_options_init(&options);
+  options.name = training ? p->options.schedule : "forward-only";
+  options.workers = p->n;
+  options.microbatches = pass->microbatches;
+  options.extra_forwards = training ? p->options.extra_forwards : 0;
+  PST_GOTO(st, pst_schedule_generate(&options, &compute), done);
+  if (training && p->options.backward == PST_BACKWARD_EACH_SPLIT)
+    PST_GOTO(st, separate_backward(&compute), done);
+  pst_lower_options lower;
+  pst_lower_options_init(&lower);
+  for (int s = 0; s + 1 < p->n; s++) no_gradient[s] = pass->stages[s].code->receive_backward.n == 0;
+  lower.no_gradient = no_gradient;
+  PST_GOTO(st, pst_schedule_buffers(compute, &lower, buffers), done);
+  PST_GOTO(st, pst_schedule_lower(compute, &lower, buffers, &pass->schedule), done);
+  PST_GOTO(st, pst_schedule_check(pass->schedule, &lower, buffers), done);
+  for (int s = 0; s < p->n; s++) pass->stages[s].buffers = buffers[s];
+done:
+  pst_schedule_destroy(compute);
+  free(buffers);
+  free(no_gradient);
+  return st;
+}
+
+static pst_status open_channels(pst_pipeline *p, pst__pass *pass, const char *name) {
+  pst_transport *t = p->options.transport;
+  pass->forward = calloc((size_t)p->n, sizeof *pass->forward);
+  pass->backward = calloc((size_t)p->n, sizeof *pass->backward);
+  if (!pass->forward || !pass->backward)
+    return pst_fail(PST_NO_MEMORY, "no memory for %d boundaries", p->n - 1);
+  for (int s = 0; s + 1 < p->n; s++) {
+    char text[64];
+    snprintf(text, sizeof text, "%s %d to %d", name, s, s + 1);
+    pst_channel_options o = {.from = s, .to = s + 1, .n_tags = (uint32_t)pass->microbatches, .name = text};
+    PST_TRY(t->table->open(t, &o, &pass->forward[s]));
+    if (pass != &p->train) continue;
+    snprintf(text, sizeof text, "%s %d to %d", name, s + 1, s);
+    o.from = s + 1;
+    o.to = s;
+    PST_TRY(t->table->open(t, &o, &pass->backward[s]));
+  }
+  return PST_OK;
+}
+
+pst_status pst__pass_create(pst_pipeline *p, const pst_graph *graph, int64_t microbatches, pst__pass *pass) {
+  const pst_graph_options *go = pst_graph_get_options(graph);
+  *pass =
+      (pst__pass){.graph = graph, .microbatches = microbatches, .batch = go->batch, .sequence = go->sequence};
+  pass->stages = calloc((size_t)p->n, sizeof *pass->stages);
+  if (!pass->stages) return pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
+  PST_TRY(lower_stages(p, pass));
+  PST_TRY(make_schedule(p, pass));
+  return open_channels(p, pass, pass == &p->train ? "train" : pass == &p->loss ? "loss" : "logits");
+}
+
+static pst_status allocate_copies(pst_device *d, const pst_layout *layout, int64_t n, pst_segment **out) {
+  *out = calloc((size_t)n + 1, sizeof **out);
+  if (!*out) return pst_fail(PST_NO_MEMORY, "no memory for %lld slots", (long long)n);
+  for (int64_t i = 0; i < n; i++) PST_TRY(pst__segment_allocate(d, layout, &(*out)[i]));
+  return PST_OK;
+}
+
+static pst_status allocate_requests(pst__stage *s, int64_t m) {
+  pst_request **all[] = {&s->received_forward, &s->sent_forward, &s->received_backward, &s->sent_backward};
+  for (int i = 0; i < 4; i++)
+    if (!(*all[i] = calloc((size_t)m, sizeof **all[i])))
+      return pst_fail(PST_NO_MEMORY, "no memory for %lld messages", (long long)m);
+  return PST_OK;
+}
+
+pst_status pst__pass_allocate(pst_pipeline *p, pst__pass *pass) {
+  if (!pass->graph) return PST_OK;
+  for (int i = 0; i < p->n; i++) {
+    pst__stage *s = &pass->stages[i];
+    pst_device *d = p->workers[i].device;
+    const pst_layout *l = s->code->layout;
+    PST_TRY(allocate_copies(d, &l[PST_SEGMENT_STASH], s->buffers.stash, &s->stash));
+    PST_TRY(allocate_copies(d, &l[PST_SEGMENT_DEFER], s->buffers.defer, &s->defer));
+    PST_TRY(allocate_copies(d, &l[PST_SEGMENT_OUT], s->buffers.out_activation, &s->out));
+    PST_TRY(allocate_copies(d, &l[PST_SEGMENT_GRAD_IN], s->buffers.gradient, &s->grad_in));
+    PST_TRY(allocate_copies(d, &l[PST_SEGMENT_GRAD_OUT], s->buffers.out_gradient, &s->grad_out));
+    PST_TRY(allocate_copies(d, &l[PST_SEGMENT_INPUT], pass->microbatches, &s->input));
+    PST_TRY(allocate_copies(d, &l[PST_SEGMENT_LOSS], pass->microbatches, &s->loss));
+    PST_TRY(allocate_requests(s, pass->microbatches));
+    if (pst_operand_present(&s->code->result)) pass->result_elements = pst_operand_elements(&s->code->result);
+  }
+  pass->results = calloc((size_t)(pass->microbatches * pass->result_elements) + 1, sizeof *pass->results);
+  return pass->results ? PST_OK
+                       : pst_fail(PST_NO_MEMORY, "no memory for the results of %lld microbatches",
+                                  (long long)pass->microbatches);
+}
+
+static void free_copies(pst_device *d, pst_segment *segments, int64_t n) {
+  for (int64_t i = 0; segments && i < n; i++) pst__segment_free(d, &segments[i]);
+  free(segments);
+}
+
+void pst__pass_destroy(pst_pipeline *p, pst__pass *pass) {
+  for (int i = 0; pass->stages && i < p->n; i++) {
+    pst__stage *s = &pass->stages[i];
+    pst_device *d = p->workers[i].device;
+    free_copies(d, s->stash, s->buffers.stash);
+    free_copies(d, s->defer, s->buffers.defer);
+    free_copies(d, s->out, s->buffers.out_activation);
+    free_copies(d, s->grad_in, s->buffers.gradient);
+    free_copies(d, s->grad_out, s->buffers.out_gradient);
+    free_copies(d, s->input, pass->microbatches);
+    free_copies(d, s->loss, pass->microbatches);
+    free(s->received_forward);
+    free(s->sent_forward);
+    free(s->received_backward);
+    free(s->sent_backward);
+    pst_stage_destroy(s->code);
+  }
+  free(pass->stages);
+  free(pass->forward);
+  free(pass->backward);
+  free(pass->results);
+  pst_schedule_destroy(pass->schedule);
+  *pass = (pst__pass){0};
+}

@@ -1,0 +1,188 @@
+/* The numbers contract: the same bits for every cut, schedule, number of threads and form of backward. */
+#include "tests/engine/toy.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 20 };
+
+typedef struct record {
+  double loss[STEPS], norm[STEPS];
+  uint64_t weights;
+} record;
+
+static record train(const toy_options *o, int steps) {
+  record r = {0};
+  toy *t = toy_create(o);
+  for (int s = 0; s < steps; s++) {
+    pst_step_result result;
+    assert_ok(toy_step(t, s, &result));
+    r.loss[s] = result.loss;
+    r.norm[s] = result.gradient_norm;
+  }
+  r.weights = toy_weights_hash(t);
+  toy_destroy(t);
+  return r;
+}
+
+static void assert_same(const record *a, const record *b, const char *what) {
+  for (int s = 0; s < STEPS; s++)
+    if (memcmp(&a->loss[s], &b->loss[s], 8) != 0 || memcmp(&a->norm[s], &b->norm[s], 8) != 0)
+      fail_msg("%s: step %d: loss %.17g and %.17g, norm %.17g and %.17g", what, s, a->loss[s], b->loss[s],
+               a->norm[s], b->norm[s]);
+  if (a->weights != b->weights) fail_msg("%s: the weights differ", what);
+}
+
+static void same_bits(toy_options base, const char *model) {
+  record oracle = train(&base, STEPS);
+  print_message("%s: loss %.6f to %.6f, norm %.4f, weights %016llx\n", model, oracle.loss[0],
+                oracle.loss[STEPS - 1], oracle.norm[0], (unsigned long long)oracle.weights);
+  assert_true(oracle.loss[STEPS - 1] < oracle.loss[0]);
+  assert_true(oracle.norm[0] > base.optimizer.clip);
+  static const char *const schedules[] = {"gpipe", "1f1b"};
+  static const pst_backward forms[] = {PST_BACKWARD_AUTO, PST_BACKWARD_EACH_FUSED, PST_BACKWARD_EACH_EARLY,
+                                       PST_BACKWARD_EACH_SPLIT};
+  static const int32_t uneven3[] = {0, 1, 3, 0};
+  int n_units = 0;
+  for (int k = 1; k <= 4; k++) {
+    for (int s = 0; s < 2; s++) {
+      for (int f = 0; f < 4; f++) {
+        toy_options o = base;
+        o.n_stages = k;
+        o.schedule = schedules[s];
+        o.backward = forms[f];
+        o.threads = 1 + (k + s + f) % 3;
+        char what[96];
+        snprintf(what, sizeof what, "%s K=%d %s form %d, %d threads", model, k, o.schedule, f, o.threads);
+        record r = train(&o, STEPS);
+        assert_same(&oracle, &r, what);
+      }
+    }
+  }
+  toy *t = toy_create(&base);
+  n_units = t->train->units.n;
+  toy_destroy(t);
+  int32_t cut[4];
+  memcpy(cut, uneven3, sizeof cut);
+  cut[3] = n_units;
+  toy_options o = base;
+  o.n_stages = 3;
+  o.cut = cut;
+  record r = train(&o, STEPS);
+  assert_same(&oracle, &r, "uneven split 1, 2, rest");
+  cut[1] = n_units - 2;
+  cut[2] = n_units - 1;
+  r = train(&o, STEPS);
+  assert_same(&oracle, &r, "uneven split rest, 1, head alone");
+}
+
+static void gpt2_has_the_same_bits_everywhere(void **state) {
+  (void)state;
+  same_bits(toy_gpt2(), "gpt2");
+}
+
+static void llama_has_the_same_bits_everywhere(void **state) {
+  (void)state;
+  same_bits(toy_llama(), "llama");
+}
+
+/* Another grouping of the same 16 sequences agrees to 1e-6 in loss, norm and all weights as one vector. */
+static void grouping(toy_options base, double tolerance, bool per_tensor) {
+  static const int64_t group[3][2] = {{1, 16}, {2, 8}, {4, 4}};
+  float *first = NULL;
+  record oracle = {0};
+  for (int i = 0; i < 3; i++) {
+    base.batch = group[i][0];
+    base.microbatches = group[i][1];
+    toy *t = toy_create(&base);
+    record r = {0};
+    for (int s = 0; s < 10; s++) {
+      pst_step_result result;
+      assert_ok(toy_step(t, s, &result));
+      r.loss[s] = result.loss;
+      r.norm[s] = result.gradient_norm;
+    }
+    int64_t n;
+    float *w = toy_weights(t, &n);
+    if (!first) {
+      first = w;
+      oracle = r;
+      toy_destroy(t);
+      continue;
+    }
+    for (int s = 0; s < 10; s++) {
+      assert_true(fabs(r.loss[s] - oracle.loss[s]) <= tolerance * fabs(oracle.loss[s]));
+      assert_true(fabs(r.norm[s] - oracle.norm[s]) <= tolerance * fabs(oracle.norm[s]));
+    }
+    int64_t at = 0;
+    double all = 0, all_size = 0;
+    for (int32_t p = 0; p < t->train->params.n; p++) {
+      const pst_value_info *v = &t->train->values.at[t->train->params.at[p].value];
+      int64_t some = v->dim[0] * v->dim[1] * v->dim[2] * v->dim[3];
+      double difference = 0, size = 0;
+      for (int64_t j = at; j < at + some; j++) {
+        difference += ((double)w[j] - (double)first[j]) * ((double)w[j] - (double)first[j]);
+        size += (double)first[j] * (double)first[j];
+      }
+      if (per_tensor && sqrt(difference) > tolerance * sqrt(size) + 1e-9)
+        fail_msg("%lld x %lld, %s: %g of %g", (long long)group[i][0], (long long)group[i][1],
+                 t->train->params.at[p].name, sqrt(difference), sqrt(size));
+      all += difference;
+      all_size += size;
+      at += some;
+    }
+    print_message("%lld x %lld: weights differ by %.2e relative\n", (long long)group[i][0],
+                  (long long)group[i][1], sqrt(all / all_size));
+    assert_true(sqrt(all) <= tolerance * sqrt(all_size));
+    free(w);
+    toy_destroy(t);
+  }
+  free(first);
+}
+
+static void another_grouping_agrees(void **state) {
+  (void)state;
+  grouping(toy_gpt2(), 1e-6, false);
+  grouping(toy_llama(), 1e-6, false);
+}
+
+static void another_grouping_agrees_per_tensor_with_sgd(void **state) {
+  (void)state;
+  toy_options o = toy_gpt2();
+  o.optimizer.kind = PST_SGD;
+  o.optimizer.momentum = 0.9f;
+  o.optimizer.clip = 1.0f;
+  grouping(o, 1e-6, true);
+}
+
+/* Fewer microbatches than stages, one, and as many. */
+static void any_number_of_microbatches(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"gpipe", "1f1b"};
+  for (int64_t m = 1; m <= 5; m++) {
+    toy_options o = toy_gpt2();
+    o.microbatches = m;
+    record oracle = train(&o, 3);
+    for (int k = 2; k <= 5; k++)
+      for (int s = 0; s < 2; s++) {
+        o.n_stages = k;
+        o.schedule = schedules[s];
+        record r = train(&o, 3);
+        assert_same(&oracle, &r, o.schedule);
+      }
+    o.n_stages = 1;
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gpt2_has_the_same_bits_everywhere),
+      cmocka_unit_test(llama_has_the_same_bits_everywhere),
+      cmocka_unit_test(another_grouping_agrees),
+      cmocka_unit_test(another_grouping_agrees_per_tensor_with_sgd),
+      cmocka_unit_test(any_number_of_microbatches),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
