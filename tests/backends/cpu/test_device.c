@@ -27,7 +27,7 @@ static void bad_options_are_refused(void **state) {
   refuses((pst_device_options){.spec = "cpu:cores=3-1"}, PST_INVALID, "3-1");
   refuses((pst_device_options){.spec = "cpu:cores=0-99999999"}, PST_INVALID, "99999999");
   refuses((pst_device_options){.spec = "cpu:numa"}, PST_INVALID, "NUMA");
-  refuses((pst_device_options){.spec = "cpu:numa4000"}, PST_UNSUPPORTED, "4000");
+  refuses((pst_device_options){.spec = "cpu:numa4000"}, PST_INVALID, "4000");
   refuses((pst_device_options){.spec = "gpu"}, PST_INVALID, "gpu");
   refuses((pst_device_options){.spec = "cpu", .isa = "v9"}, PST_INVALID, "v9");
   refuses((pst_device_options){.spec = "cpu", .gemm = "other"}, PST_INVALID, "other");
