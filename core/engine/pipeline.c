@@ -426,7 +426,7 @@ pst_status pst_pipeline_read(pst_pipeline *p, pst_tensor_kind kind, int32_t para
                              void *to, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .to = to};
-  int owner;
+  int owner = -1;
   PST_TRY(check_range(p, &job, &owner));
   return run_job(p, owner, transfer, &job);
 }
@@ -435,7 +435,7 @@ pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t par
                               int64_t offset, const void *from, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .from = from};
-  int owner;
+  int owner = -1;
   PST_TRY(check_range(p, &job, &owner));
   return run_job(p, kind == PST_TENSOR_PARAM ? -1 : owner, transfer, &job);
 }
