@@ -19,16 +19,6 @@ static pst__pass *main_pass(pst_pipeline *p) {
 static void *worker_main(void *arg) {
   pst__worker *w = arg;
   pst_pipeline *p = w->p;
-  const pst_stage_place *place = &p->places[w->index];
-#ifdef __linux__
-  if (place->n_cores > 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (int i = 0; i < place->n_cores; i++) CPU_SET((size_t)place->cores[i], &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set,
-                           &set); /* a hint: where it is refused the run is right, only slower */
-  }
-#endif
   for (;;) {
     uint32_t seen = pst_event_now(&w->wake);
     if (w->ending) return NULL;
@@ -221,18 +211,16 @@ pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline
   p->options = *options;
   p->n = options->n_stages;
   p->cut = malloc((size_t)(p->n + 1) * sizeof *p->cut);
-  p->places = malloc((size_t)p->n * sizeof *p->places);
   p->workers = calloc((size_t)p->n, sizeof *p->workers);
-  if (!p->cut || !p->places || !p->workers) {
+  if (!p->cut || !p->workers) {
     st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
     goto done;
   }
   memcpy(p->cut, options->cut, (size_t)(p->n + 1) * sizeof *p->cut);
-  memcpy(p->places, options->places, (size_t)p->n * sizeof *p->places);
   for (int i = 0; i < p->n; i++) {
     p->workers[i].p = p;
     p->workers[i].index = i;
-    p->workers[i].device = p->places[i].device;
+    p->workers[i].device = options->devices[i];
   }
   PST_GOTO(st, build(p), done);
   *out_pipeline = p;
@@ -361,7 +349,6 @@ void pst_pipeline_destroy(pst_pipeline *p) {
     free(w->blocks);
   }
   free(p->workers);
-  free(p->places);
   free(p->cut);
   free(p->ties);
   free(p->sums);
