@@ -10,7 +10,7 @@
 
 enum { DEFAULT_OP_LIMIT_S = 60, GIVE_UP_S = 10, CHUNK_ELEMENTS = 1 << 18 };
 
-static pst__pass *main_pass(pst_pipeline *p) {
+static const pst__pass *main_pass(const pst_pipeline *p) {
   return p->train.graph ? &p->train : p->loss.graph ? &p->loss : &p->logits;
 }
 
@@ -321,10 +321,12 @@ pst_status pst_pipeline_start(pst_pipeline *p) {
   return PST_OK;
 }
 
+bool pst_pipeline_lost(const pst_pipeline *p) {
+  return p && p->started && atomic_load(&p->n_busy) > 0;
+}
+
 void pst_pipeline_destroy(pst_pipeline *p) {
-  if (!p) return;
-  if (p->started && atomic_load(&p->n_busy) > 0)
-    return; /* a worker that cannot be ended still uses all of it */
+  if (!p || pst_pipeline_lost(p)) return;
   for (int i = 0; p->workers && i < p->n; i++) {
     pst__worker *w = &p->workers[i];
     if (!w->started) continue;
@@ -367,7 +369,7 @@ typedef struct tensor_job {
   const void *from;
 } tensor_job;
 
-static const pst_stage_param *param_of(pst__worker *w, int32_t param) {
+static const pst_stage_param *param_of(const pst__worker *w, int32_t param) {
   const pst_stage_code *code = main_pass(w->p)->stages[w->index].code;
   for (int32_t i = 0; i < code->n_params; i++)
     if (code->params[i].param == param) return &code->params[i];
@@ -398,8 +400,7 @@ static pst_status transfer(pst__worker *w, void *arg) {
   return w->device->table->upload(w->device, b, o->offset + job->offset, job->from, job->bytes);
 }
 
-/* The worker that owns a parameter; -1: there is none. */
-static int owner_of(pst_pipeline *p, int32_t param) {
+int pst_pipeline_owner(const pst_pipeline *p, int32_t param) {
   for (int i = 0; i < p->n; i++) {
     const pst_stage_param *sp = param_of(&p->workers[i], param);
     if (sp && sp->owner) return i;
@@ -409,7 +410,7 @@ static int owner_of(pst_pipeline *p, int32_t param) {
 
 static pst_status check_range(pst_pipeline *p, const tensor_job *job, int *out_owner) {
   const pst_graph *g = main_pass(p)->graph;
-  int owner = job->param >= 0 && job->param < g->params.n ? owner_of(p, job->param) : -1;
+  int owner = job->param >= 0 && job->param < g->params.n ? pst_pipeline_owner(p, job->param) : -1;
   const pst_operand *o = owner < 0 ? NULL : operand_of(&p->workers[owner], job);
   if (!o)
     return pst_fail(PST_INVALID, "parameter %d has no such tensor here (moment %d)", job->param, job->moment);
@@ -425,7 +426,7 @@ pst_status pst_pipeline_read(pst_pipeline *p, pst_tensor_kind kind, int32_t para
                              void *to, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .to = to};
-  int owner;
+  int owner = -1;
   PST_TRY(check_range(p, &job, &owner));
   return run_job(p, owner, transfer, &job);
 }
@@ -434,7 +435,7 @@ pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t par
                               int64_t offset, const void *from, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .from = from};
-  int owner;
+  int owner = -1;
   PST_TRY(check_range(p, &job, &owner));
   return run_job(p, kind == PST_TENSOR_PARAM ? -1 : owner, transfer, &job);
 }
@@ -487,7 +488,7 @@ static const pst_operand *master_of(const pst__worker *w, int32_t param) {
 
 static pst_status init_job(pst__worker *w, void *arg) {
   uint64_t seed = *(const uint64_t *)arg;
-  pst__pass *pass = main_pass(w->p);
+  const pst__pass *pass = main_pass(w->p);
   const pst_stage_code *code = pass->stages[w->index].code;
   pst_status st = PST_OK;
   float *x = malloc(CHUNK_ELEMENTS * sizeof *x);

@@ -130,6 +130,9 @@ PST_CHECKED pst_status pst_pipeline_read(pst_pipeline *pipeline, pst_tensor_kind
 PST_CHECKED pst_status pst_pipeline_write(pst_pipeline *pipeline, pst_tensor_kind kind, int32_t param,
                                           int moment, int64_t offset, const void *from, int64_t bytes);
 
+/* The stage that owns a parameter: that of its earliest use; -1 for none. */
+int pst_pipeline_owner(const pst_pipeline *pipeline, int32_t param);
+
 /* Moments the optimizer keeps for each parameter, and their names ("m", "v", "velocity", "master"). */
 int pst_pipeline_moments(const pst_pipeline *pipeline, const char *out_names[PST_MAX_MOMENTS]);
 
