@@ -65,10 +65,10 @@ struct pst_run {
   double best_loss; /* of validation; best_step -1: none yet */
   double last_loss; /* of validation at last_loss_step; -1: none */
   int64_t last_loss_step;
-  int64_t saved_step; /* of the newest checkpoint; -1: none */
+  int64_t saved_step;   /* of the newest checkpoint; -1: none */
   pst__run_time *times; /* [stages] */
   int64_t time_steps, data_wait_ns, time_ns;
-  pst_worker_stats *before, *after; /* [stages], of one step */
+  pst_worker_stats *before, *after;    /* [stages], of one step */
   int32_t *eval_tokens, *eval_targets; /* [global, T] */
   int64_t eval_room;                   /* sequences */
   int32_t *window;                     /* [T], generation */
@@ -87,12 +87,16 @@ void pst__run_units(const pst_run *run, pst_assembly_stage *stages, int n_stages
 PST_CHECKED pst_status pst__run_data(pst_run *run, bool training);
 /* Whether the training file is text, before it is opened. */
 bool pst__run_data_is_text(const pst_run *run);
+/* Memory for one evaluation batch, taken once. */
+PST_CHECKED pst_status pst__run_eval_room(pst_run *run);
 /* Mean loss over `sequences` (0: all) of the validation data, dropout off. */
 PST_CHECKED pst_status pst__run_validate(pst_run *run, int64_t sequences, double *out_loss,
                                          int64_t *out_tokens);
 
-/* run.c */
+/* run.c: allocates and starts the workers; ready also loads the weights that training would go on from. Once.
+ */
 PST_CHECKED pst_status pst__run_start(pst_run *run);
+PST_CHECKED pst_status pst__run_ready(pst_run *run);
 PST_CHECKED pst_status pst__run_text(char **out, const char *format, ...) PST_PRINTF(2, 3);
 
 /* run_checkpoint.c */
@@ -110,8 +114,8 @@ PST_CHECKED pst_status pst__run_log_open(pst_run *run);
 void pst__run_log_close(pst_run *run);
 PST_CHECKED pst_status pst__run_log_step(pst_run *run, const pst_step_result *result, double lr,
                                          int64_t data_wait_ns);
-PST_CHECKED pst_status pst__run_log_event(pst_run *run, const char *event, const char *format, ...)
-    PST_PRINTF(3, 4);
+/* `more`: further members of the line's object, ", \"loss\": 1.5"; "" for none. */
+PST_CHECKED pst_status pst__run_log_event(pst_run *run, const char *event, const char *more);
 PST_CHECKED pst_status pst__run_log_sample(pst_run *run, const char *text, size_t bytes);
 
 /* run_generate.c */

@@ -31,7 +31,7 @@ static pst_status save_tensor(pst_assembly *a, pst_safetensors_writer *w, const 
 /* What a file holds: parameters, or every moment of each. */
 typedef struct contents {
   pst_tensor_kind kind;
-  int n;                             /* tensors of each parameter */
+  int n;                              /* tensors of each parameter */
   const char *names[PST_MAX_MOMENTS]; /* moments */
 } contents;
 
@@ -289,8 +289,8 @@ static pst_status load_param(loading *l, int32_t p, int master, float *piece, vo
     }
     PST_TRY(pst_pipeline_write(l->a->pipeline, PST_TENSOR_PARAM, p, 0, at * size, from, some * size));
     if (master >= 0)
-      PST_TRY(pst_pipeline_write(l->a->pipeline, PST_TENSOR_MOMENT, p, master,
-                                 at * (int64_t)sizeof *piece, piece, some * (int64_t)sizeof *piece));
+      PST_TRY(pst_pipeline_write(l->a->pipeline, PST_TENSOR_MOMENT, p, master, at * (int64_t)sizeof *piece,
+                                 piece, some * (int64_t)sizeof *piece));
   }
   return PST_OK;
 }
@@ -350,12 +350,14 @@ pst_status pst_moments_load(pst_assembly *a, const char *path) {
   c.n = pst_pipeline_moments(a->pipeline, c.names);
   PST_GOTO(st, pst_safetensors_open(path, &l.set), done);
   size_t wanted = (size_t)c.n * (size_t)a->any->params.n;
-  for (int pass = 0; pass < 2; pass++)
+  for (int pass = 0; pass < 2; pass++) {
     for (int32_t p = 0; p < a->any->params.n; p++)
       for (int i = 0; i < c.n; i++) PST_GOTO(st, load_moment(&l, &c, p, i, piece, pass == 0), done);
-  if (pst_safetensors_count(l.set) != wanted)
+    if (pst_safetensors_count(l.set) == wanted) continue;
     st = pst_fail(PST_INVALID, "%s: holds %zu tensors, wanted %zu; was it written with another optimizer?",
                   path, pst_safetensors_count(l.set), wanted);
+    goto done;
+  }
 done:
   pst_safetensors_close(l.set);
   free(piece);
