@@ -22,7 +22,7 @@ PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_PATH
 options=$(pkg-config $static --cflags --libs penstock)
 # shellcheck disable=SC2086
-"$compiler" -std=c11 -Wall -Wextra -Wpedantic -Werror $flags "$example/ngram.c" -o "$place/ngram" $options -lm
+"$compiler" -std=c11 -Wall -Wextra -Wpedantic -Werror -Wno-unused-parameter $flags "$example/ngram.c" -o "$place/ngram" $options -lm
 echo "with pkg-config:"
 LD_LIBRARY_PATH=$libdir "$place/ngram" "$place/a.safetensors"
 
