@@ -102,6 +102,14 @@ struct pst_pipeline {
   char dead_error[1024];
 };
 
+/* jobs.c */
+void *pst__worker_main(void *worker);
+/* Runs `function` on worker `only`, or on all when it is -1; the first failure of any kills the pipeline. */
+pst_status pst__run_job(pst_pipeline *p, int only, pst__job_function function, void *arg);
+
+/* The pass that says where parameters are: training, else another. */
+const pst__pass *pst__main_pass(const pst_pipeline *p);
+
 /* pass.c */
 pst_status pst__pass_compute(const pst_pipeline *p, bool training, int64_t microbatches,
                              pst_schedule **out_compute);

@@ -8,102 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_OP_LIMIT_S = 60, GIVE_UP_S = 10, CHUNK_ELEMENTS = 1 << 18 };
-
-static const pst__pass *main_pass(const pst_pipeline *p) {
+const pst__pass *pst__main_pass(const pst_pipeline *p) {
   return p->train.graph ? &p->train : p->loss.graph ? &p->loss : &p->logits;
-}
-
-/* ---- jobs ---- */
-
-static void *worker_main(void *arg) {
-  pst__worker *w = arg;
-  pst_pipeline *p = w->p;
-  for (;;) {
-    uint32_t seen = pst_event_now(&w->wake);
-    if (w->ending) return NULL;
-    if (!w->job) {
-      pst_event_wait(&w->wake, seen, 0, 1000000000);
-      continue;
-    }
-    w->job_status = w->job(w, w->job_arg);
-    if (w->job_status != PST_OK) {
-      snprintf(w->job_error, sizeof w->job_error, "%s", pst_error());
-      p->options.transport->table->abort(p->options.transport, w->job_status, w->job_error);
-    }
-    w->job = NULL;
-    if (atomic_fetch_sub(&p->n_busy, 1) == 1) pst_event_signal(&p->done);
-  }
-}
-
-static uint64_t heartbeats(const pst_pipeline *p) {
-  uint64_t sum = 0;
-  for (int i = 0; i < p->n_workers; i++)
-    sum += atomic_load_explicit(&p->workers[i].heartbeat, memory_order_relaxed);
-  return sum;
-}
-
-/* Names the workers that are inside an action, for the message of a hang. */
-static void name_doing(const pst_pipeline *p, char *text, size_t bytes) {
-  size_t n = 0;
-  for (int i = 0; i < p->n_workers && n < bytes; i++) {
-    uint64_t d = atomic_load_explicit(&p->workers[i].doing, memory_order_relaxed);
-    pst_action a = {.kind = (uint16_t)(d >> 48), .chunk = (uint16_t)(d >> 32), .microbatch = (uint32_t)d};
-    char action[PST_ACTION_TEXT];
-    int wrote =
-        snprintf(text + n, bytes - n, "%sworker %d at %s", i ? ", " : "", i, pst_action_format(a, action));
-    n += wrote > 0 ? (size_t)wrote : 0;
-  }
-}
-
-/* Waits for the job's end. A job in which no action ends for the op limit is given up. */
-static void wait_done(pst_pipeline *p) {
-  int64_t limit =
-      p->options.op_limit_ns > 0 ? p->options.op_limit_ns : (int64_t)DEFAULT_OP_LIMIT_S * 1000000000;
-  int64_t last = pst_clock_ns(), aborted = 0;
-  uint64_t beats = heartbeats(p);
-  for (;;) {
-    uint32_t seen = pst_event_now(&p->done);
-    if (atomic_load(&p->n_busy) == 0) return;
-    pst_event_wait(&p->done, seen, 0, 100000000);
-    int64_t now = pst_clock_ns();
-    uint64_t beat = heartbeats(p);
-    if (beat != beats) {
-      beats = beat;
-      last = now;
-    } else if (aborted && now - aborted > (int64_t)GIVE_UP_S * 1000000000) {
-      return; /* a thread that cannot be ended: the pipeline is dead, its memory is not given back */
-    } else if (!aborted && now - last > limit) {
-      char doing[512], text[640];
-      name_doing(p, doing, sizeof doing);
-      snprintf(text, sizeof text, "no action ended for %.1f s: %s", (double)limit / 1e9, doing);
-      p->options.transport->table->abort(p->options.transport, PST_HUNG, text);
-      aborted = now;
-    }
-  }
-}
-
-/* Runs `function` on worker `only`, or on all when it is -1. */
-static pst_status run_job(pst_pipeline *p, int only, pst__job_function function, void *arg) {
-  if (p->dead != PST_OK) return pst_fail(p->dead, "%s", p->dead_error);
-  if (!p->started) return pst_fail(PST_INVALID, "the pipeline is not started");
-  int n = only < 0 ? p->n_workers : 1;
-  atomic_store(&p->n_busy, n);
-  for (int i = 0; i < p->n_workers; i++) {
-    if (only >= 0 && i != only) continue;
-    pst__worker *w = &p->workers[i];
-    w->job_status = PST_OK;
-    w->job_arg = arg;
-    w->job = function;
-    pst_event_signal(&w->wake);
-  }
-  wait_done(p);
-  pst_status st = p->options.transport->table->health(p->options.transport);
-  if (st != PST_OK) {
-    p->dead = st;
-    snprintf(p->dead_error, sizeof p->dead_error, "%s", pst_error());
-  }
-  return st;
 }
 
 /* ---- creation ---- */
@@ -222,8 +128,8 @@ static pst_status build(pst_pipeline *p) {
   if (o->train) PST_TRY(pst__pass_create(p, o->train, o->microbatches, &p->train));
   if (o->loss) PST_TRY(pst__pass_create(p, o->loss, o->microbatches, &p->loss));
   if (o->logits) PST_TRY(pst__pass_create(p, o->logits, 1, &p->logits));
-  PST_TRY(check_params_agree(p, main_pass(p), &p->loss));
-  PST_TRY(check_params_agree(p, main_pass(p), &p->logits));
+  PST_TRY(check_params_agree(p, pst__main_pass(p), &p->loss));
+  PST_TRY(check_params_agree(p, pst__main_pass(p), &p->logits));
   for (int i = 0; i < p->n_workers; i++) {
     uint16_t block;
     int64_t offset;
@@ -353,7 +259,7 @@ pst_status pst_pipeline_start(pst_pipeline *p) {
   PST_TRY(pst__pass_allocate(p, &p->logits));
   for (int i = 0; i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
-    int err = pthread_create(&w->thread, NULL, worker_main, w);
+    int err = pthread_create(&w->thread, NULL, pst__worker_main, w);
     if (err) return pst_fail(PST_NO_MEMORY, "worker %d of %d: no thread: %s", i, p->n_workers, strerror(err));
     w->started = true;
     char name[16];
@@ -404,175 +310,6 @@ void pst_pipeline_destroy(pst_pipeline *p) {
   free(p);
 }
 
-/* ---- tensors ---- */
-
-typedef struct tensor_job {
-  pst_tensor_kind kind;
-  int32_t param;
-  int moment;
-  int64_t offset, bytes;
-  void *to;
-  const void *from;
-  int owner; /* stage */
-} tensor_job;
-
-static const pst_stage_param *param_of(const pst__chunk *c, int32_t param) {
-  const pst_stage_code *code = main_pass(c->worker->p)->stages[c->stage].code;
-  for (int32_t i = 0; i < code->n_params; i++)
-    if (code->params[i].param == param) return &code->params[i];
-  return NULL;
-}
-
-static const pst_operand *operand_of(const pst__chunk *c, const tensor_job *job) {
-  const pst_stage_param *p = param_of(c, job->param);
-  if (!p) return NULL;
-  if (job->kind == PST_TENSOR_PARAM) return &p->value;
-  if (!p->owner || !c->update) return NULL;
-  if (job->kind == PST_TENSOR_GRADIENT) return &p->gradient[0];
-  const pst_stage_param *all = c->worker->p->train.stages[c->stage].code->params;
-  for (int32_t i = 0; i < c->update->n_params; i++) {
-    const pst_update_param *u = &c->update->params[i];
-    if (all[u->stage_param].param == job->param && job->moment >= 0 && job->moment < u->n_moments)
-      return &u->moments[job->moment];
-  }
-  return NULL;
-}
-
-static pst_status transfer_one(const pst__chunk *c, const tensor_job *job) {
-  const pst_operand *o = operand_of(c, job);
-  if (!o) return PST_OK; /* this stage does not hold it */
-  pst_buffer *b = c->segment[o->segment].blocks[o->block];
-  if (job->to) return c->device->table->download(c->device, job->to, b, o->offset + job->offset, job->bytes);
-  return c->device->table->upload(c->device, b, o->offset + job->offset, job->from, job->bytes);
-}
-
-/* Reading goes to the owning stage alone; a written value goes to every stage that has a copy. */
-static pst_status transfer(pst__worker *w, void *arg) {
-  const tensor_job *job = arg;
-  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c))
-    if (!job->to || c->stage == job->owner) PST_TRY(transfer_one(c, job));
-  return PST_OK;
-}
-
-int pst_pipeline_owner(const pst_pipeline *p, int32_t param) {
-  for (int i = 0; i < p->n; i++) {
-    const pst_stage_param *sp = param_of(&p->chunks[i], param);
-    if (sp && sp->owner) return i;
-  }
-  return -1;
-}
-
-static pst_status check_range(pst_pipeline *p, tensor_job *job) {
-  const pst_graph *g = main_pass(p)->graph;
-  int owner = job->param >= 0 && job->param < g->params.n ? pst_pipeline_owner(p, job->param) : -1;
-  const pst_operand *o = owner < 0 ? NULL : operand_of(&p->chunks[owner], job);
-  if (!o)
-    return pst_fail(PST_INVALID, "parameter %d has no such tensor here (moment %d)", job->param, job->moment);
-  if (job->offset < 0 || job->bytes < 0 || job->offset > pst__operand_bytes(o) - job->bytes)
-    return pst_fail(PST_INVALID, "%s: bytes %lld to %lld of %lld", g->params.at[job->param].name,
-                    (long long)job->offset, (long long)(job->offset + job->bytes),
-                    (long long)pst__operand_bytes(o));
-  job->owner = owner;
-  return PST_OK;
-}
-
-pst_status pst_pipeline_read(pst_pipeline *p, pst_tensor_kind kind, int32_t param, int moment, int64_t offset,
-                             void *to, int64_t bytes) {
-  tensor_job job = {
-      .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .to = to};
-  PST_TRY(check_range(p, &job));
-  return run_job(p, p->worker_of[job.owner], transfer, &job);
-}
-
-pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t param, int moment,
-                              int64_t offset, const void *from, int64_t bytes) {
-  tensor_job job = {
-      .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .from = from};
-  PST_TRY(check_range(p, &job));
-  return run_job(p, kind == PST_TENSOR_PARAM ? -1 : p->worker_of[job.owner], transfer, &job);
-}
-
-int pst_pipeline_moments(const pst_pipeline *p, const char *out_names[PST_MAX_MOMENTS]) {
-  for (int i = 0; i < p->n; i++) {
-    const pst_update_code *u = p->chunks[i].update;
-    if (!u || u->n_params == 0) continue;
-    for (int m = 0; m < u->params[0].n_moments; m++) out_names[m] = u->params[0].names[m];
-    return u->params[0].n_moments;
-  }
-  return 0;
-}
-
-/* ---- first values ---- */
-
-static void draw(const pst_param_info *info, uint64_t seed, int64_t first, int64_t n, float *x) {
-  if (info->init.kind == PST_INIT_NORMAL) {
-    pst_rng_normal(pst_rng_key_make(seed, pst_rng_hash_text(info->name)), first, n, 0.0f, info->init.std, x);
-    return;
-  }
-  float value = info->init.kind == PST_INIT_ONES ? 1.0f : 0.0f;
-  for (int64_t i = 0; i < n; i++) x[i] = value;
-}
-
-static pst_status upload_values(const pst__chunk *w, const pst_operand *o, int64_t first, int64_t n,
-                                const float *x, uint16_t *half) {
-  const void *from = x;
-  if (o->dtype == PST_BF16) {
-    for (int64_t i = 0; i < n; i++) half[i] = pst_f32_to_bf16(x[i]);
-    from = half;
-  }
-  int64_t size = (int64_t)pst_dtype_size((pst_dtype)o->dtype);
-  return w->device->table->upload(w->device, w->segment[o->segment].blocks[o->block],
-                                  o->offset + first * size, from, n * size);
-}
-
-/* The fp32 master, where there is one, starts as the value before rounding. */
-static const pst_operand *master_of(const pst__chunk *w, int32_t param) {
-  for (int m = 0; w->update && m < PST_MAX_MOMENTS; m++) {
-    const pst_stage_param *all = w->worker->p->train.stages[w->stage].code->params;
-    for (int32_t i = 0; i < w->update->n_params; i++) {
-      const pst_update_param *u = &w->update->params[i];
-      if (all[u->stage_param].param == param && m < u->n_moments && strcmp(u->names[m], "master") == 0)
-        return &u->moments[m];
-    }
-  }
-  return NULL;
-}
-
-static pst_status init_param(const pst__chunk *c, const pst_stage_param *p, uint64_t seed, float *x,
-                             uint16_t *half) {
-  const pst_graph *g = main_pass(c->worker->p)->graph;
-  const pst_operand *master = master_of(c, p->param);
-  int64_t n = pst_operand_elements(&p->value);
-  for (int64_t first = 0; first < n; first += CHUNK_ELEMENTS) {
-    int64_t some = n - first < CHUNK_ELEMENTS ? n - first : CHUNK_ELEMENTS;
-    draw(&g->params.at[p->param], seed, first, some, x);
-    PST_TRY(upload_values(c, &p->value, first, some, x, half));
-    if (master) PST_TRY(upload_values(c, master, first, some, x, half));
-    atomic_fetch_add_explicit(&c->worker->heartbeat, 1, memory_order_relaxed);
-  }
-  return PST_OK;
-}
-
-static pst_status init_job(pst__worker *w, void *arg) {
-  uint64_t seed = *(const uint64_t *)arg;
-  pst_status st = PST_OK;
-  float *x = malloc(CHUNK_ELEMENTS * sizeof *x);
-  uint16_t *half = malloc(CHUNK_ELEMENTS * sizeof *half);
-  if (!x || !half) st = pst_fail(PST_NO_MEMORY, "no memory to draw first weights");
-  for (pst__chunk *c = pst__next_chunk(w, NULL); st == PST_OK && c; c = pst__next_chunk(w, c)) {
-    const pst_stage_code *code = main_pass(w->p)->stages[c->stage].code;
-    for (int32_t i = 0; st == PST_OK && i < code->n_params; i++)
-      st = init_param(c, &code->params[i], seed, x, half);
-  }
-  free(x);
-  free(half);
-  return st;
-}
-
-pst_status pst_pipeline_init(pst_pipeline *p, uint64_t seed) {
-  return run_job(p, -1, init_job, &seed);
-}
-
 /* ---- steps ---- */
 
 static int64_t count_valid(const int32_t *targets, int64_t n) {
@@ -607,7 +344,7 @@ static pst_status train_step(pst_pipeline *p, const pst_batch *batch, uint64_t s
   pst__step_job job = {.pass = &p->train, .batch = batch, .step = step, .lr = lr, .update = update};
   job.ctrl = (pst_ctrl){.seed = seed, .step = (uint64_t)step, .clip = 1.0f};
   job.ctrl.gradient_scale = valid > 0 ? (float)(1.0 / (double)valid) : 0.0f;
-  PST_TRY(run_job(p, -1, pst__worker_step, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job));
   *out = (pst_step_result){.tokens = valid, .step_ns = pst_clock_ns() - begin};
   out->loss = valid > 0 ? sum_losses(&p->train, batch->sequences) / (double)valid : 0.0;
   out->gradient_norm = update ? p->workers[0].verdict[0] : 0.0;
@@ -628,7 +365,7 @@ pst_status pst_pipeline_apply(pst_pipeline *p, int64_t step, double lr, double *
   if (!p->train.graph) return pst_fail(PST_INVALID, "this pipeline was not built for training");
   pst__step_job job = {
       .pass = &p->train, .step = step, .lr = lr, .update = true, .ctrl = {.step = (uint64_t)step}};
-  PST_TRY(run_job(p, -1, pst__worker_apply, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_apply, &job));
   *out_norm = p->workers[0].verdict[0];
   return PST_OK;
 }
@@ -637,7 +374,7 @@ pst_status pst_pipeline_loss(pst_pipeline *p, const pst_batch *batch, double *ou
                              float *out_losses) {
   PST_TRY(check_batch(&p->loss, batch, "evaluation"));
   pst__step_job job = {.pass = &p->loss, .batch = batch};
-  PST_TRY(run_job(p, -1, pst__worker_step, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job));
   int64_t n = batch->sequences * p->loss.sequence;
   *out_sum = sum_losses(&p->loss, batch->sequences);
   *out_tokens = count_valid(batch->targets, n);
@@ -648,7 +385,7 @@ pst_status pst_pipeline_loss(pst_pipeline *p, const pst_batch *batch, double *ou
 pst_status pst_pipeline_logits(pst_pipeline *p, const pst_batch *batch, float *out_logits) {
   PST_TRY(check_batch(&p->logits, batch, "generation"));
   pst__step_job job = {.pass = &p->logits, .batch = batch};
-  PST_TRY(run_job(p, -1, pst__worker_step, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job));
   memcpy(out_logits, p->logits.results,
          (size_t)(batch->sequences * (p->logits.result_elements / p->logits.batch)) * sizeof *out_logits);
   return PST_OK;
