@@ -203,33 +203,6 @@ static pst_status build(pst_pipeline *p) {
   return open_sums(p);
 }
 
-pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline) {
-  PST_TRY(check_options(options));
-  pst_status st = PST_OK;
-  pst_pipeline *p = calloc(1, sizeof *p);
-  if (!p) return pst_fail(PST_NO_MEMORY, "no memory for a pipeline");
-  p->options = *options;
-  p->n = options->n_stages;
-  p->cut = malloc((size_t)(p->n + 1) * sizeof *p->cut);
-  p->workers = calloc((size_t)p->n, sizeof *p->workers);
-  if (!p->cut || !p->workers) {
-    st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
-    goto done;
-  }
-  memcpy(p->cut, options->cut, (size_t)(p->n + 1) * sizeof *p->cut);
-  for (int i = 0; i < p->n; i++) {
-    p->workers[i].p = p;
-    p->workers[i].index = i;
-    p->workers[i].device = options->devices[i];
-  }
-  PST_GOTO(st, build(p), done);
-  *out_pipeline = p;
-  p = NULL;
-done:
-  pst_pipeline_destroy(p);
-  return st;
-}
-
 void pst_pipeline_memory(const pst_pipeline *p, int stage, pst_stage_memory *out) {
   const pst__worker *w = &p->workers[stage];
   *out = (pst_stage_memory){0};
@@ -253,8 +226,6 @@ void pst_pipeline_memory(const pst_pipeline *p, int stage, pst_stage_memory *out
   }
   for (int s = 0; s < PST_SEGMENT_COUNT; s++) out->total_bytes += out->bytes[s];
 }
-
-/* ---- start and end ---- */
 
 static pst_status out_of_memory(const pst_pipeline *p, int64_t need, int64_t have, int heaviest, bool host) {
   pst_stage_memory m;
@@ -293,6 +264,36 @@ static pst_status check_memory(const pst_pipeline *p) {
                                                 : PST_OK;
 }
 
+pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline) {
+  PST_TRY(check_options(options));
+  pst_status st = PST_OK;
+  pst_pipeline *p = calloc(1, sizeof *p);
+  if (!p) return pst_fail(PST_NO_MEMORY, "no memory for a pipeline");
+  p->options = *options;
+  p->n = options->n_stages;
+  p->cut = malloc((size_t)(p->n + 1) * sizeof *p->cut);
+  p->workers = calloc((size_t)p->n, sizeof *p->workers);
+  if (!p->cut || !p->workers) {
+    st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
+    goto done;
+  }
+  memcpy(p->cut, options->cut, (size_t)(p->n + 1) * sizeof *p->cut);
+  for (int i = 0; i < p->n; i++) {
+    p->workers[i].p = p;
+    p->workers[i].index = i;
+    p->workers[i].device = options->devices[i];
+  }
+  PST_GOTO(st, build(p), done);
+  PST_GOTO(st, check_memory(p), done);
+  *out_pipeline = p;
+  p = NULL;
+done:
+  pst_pipeline_destroy(p);
+  return st;
+}
+
+/* ---- start and end ---- */
+
 static pst_status allocate_job(pst__worker *w) {
   for (int s = 0; s < PST_SEGMENT_COUNT; s++)
     if (w->layout[s].bytes > 0) PST_TRY(pst__segment_allocate(w->device, &w->layout[s], &w->segment[s]));
@@ -301,7 +302,6 @@ static pst_status allocate_job(pst__worker *w) {
 
 pst_status pst_pipeline_start(pst_pipeline *p) {
   if (p->started) return pst_fail(PST_INVALID, "the pipeline is started already");
-  PST_TRY(check_memory(p));
   for (int i = 0; i < p->n; i++) PST_TRY(allocate_job(&p->workers[i]));
   PST_TRY(pst__pass_allocate(p, &p->train));
   PST_TRY(pst__pass_allocate(p, &p->loss));
