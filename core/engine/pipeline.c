@@ -38,14 +38,15 @@ static void *worker_main(void *arg) {
 
 static uint64_t heartbeats(const pst_pipeline *p) {
   uint64_t sum = 0;
-  for (int i = 0; i < p->n; i++) sum += atomic_load_explicit(&p->workers[i].heartbeat, memory_order_relaxed);
+  for (int i = 0; i < p->n_workers; i++)
+    sum += atomic_load_explicit(&p->workers[i].heartbeat, memory_order_relaxed);
   return sum;
 }
 
 /* Names the workers that are inside an action, for the message of a hang. */
 static void name_doing(const pst_pipeline *p, char *text, size_t bytes) {
   size_t n = 0;
-  for (int i = 0; i < p->n && n < bytes; i++) {
+  for (int i = 0; i < p->n_workers && n < bytes; i++) {
     uint64_t d = atomic_load_explicit(&p->workers[i].doing, memory_order_relaxed);
     pst_action a = {.kind = (uint16_t)(d >> 48), .chunk = (uint16_t)(d >> 32), .microbatch = (uint32_t)d};
     char action[PST_ACTION_TEXT];
@@ -86,9 +87,9 @@ static void wait_done(pst_pipeline *p) {
 static pst_status run_job(pst_pipeline *p, int only, pst__job_function function, void *arg) {
   if (p->dead != PST_OK) return pst_fail(p->dead, "%s", p->dead_error);
   if (!p->started) return pst_fail(PST_INVALID, "the pipeline is not started");
-  int n = only < 0 ? p->n : 1;
+  int n = only < 0 ? p->n_workers : 1;
   atomic_store(&p->n_busy, n);
-  for (int i = 0; i < p->n; i++) {
+  for (int i = 0; i < p->n_workers; i++) {
     if (only >= 0 && i != only) continue;
     pst__worker *w = &p->workers[i];
     w->job_status = PST_OK;
@@ -112,11 +113,24 @@ static pst_status check_options(const pst_pipeline_options *o) {
   if (o->n_stages < 1 || o->microbatches < 1)
     return pst_fail(PST_INVALID, "a pipeline of %d stages with %lld microbatches: wanted at least 1 of each",
                     o->n_stages, (long long)o->microbatches);
+  if (o->chunks > 0 && o->n_stages % o->chunks != 0)
+    return pst_fail(PST_INVALID, "%d stages cannot be %d on each worker", o->n_stages, o->chunks);
   return PST_OK;
 }
 
-static pst_status open_ties(pst_pipeline *p) {
+static pst_status open_tie(pst_pipeline *p, pst__tie *tie) {
   pst_transport *t = p->options.transport;
+  int owner = p->worker_of[tie->owner], user = p->worker_of[tie->user];
+  tie->local = owner == user;
+  tie->carries_value = !(p->n_ties > 0 && tie[-1].param == tie->param && tie[-1].user == tie->user);
+  if (tie->local) return PST_OK;
+  pst_channel_options o = {.from = user, .to = owner, .n_tags = 1, .name = "tied gradient"};
+  PST_TRY(t->table->open(t, &o, &tie->gradient));
+  o = (pst_channel_options){.from = owner, .to = user, .n_tags = 1, .name = "tied value"};
+  return tie->carries_value ? t->table->open(t, &o, &tie->value) : PST_OK;
+}
+
+static pst_status open_ties(pst_pipeline *p) {
   int32_t room = 0;
   for (int s = 0; s < p->n; s++)
     for (int32_t i = 0; i < p->train.stages[s].code->n_params; i++)
@@ -129,13 +143,8 @@ static pst_status open_ties(pst_pipeline *p) {
       const pst_stage_param *sp = &code->params[i];
       for (int32_t u = 1; sp->owner && u < sp->n_uses; u++) {
         if (sp->use_stage[u] == s) continue;
-        pst__tie *tie = &p->ties[p->n_ties];
-        *tie = (pst__tie){.param = sp->param, .use = u, .owner = s, .user = sp->use_stage[u]};
-        pst_channel_options o = {.from = tie->user, .to = s, .n_tags = 1, .name = "tied gradient"};
-        PST_TRY(t->table->open(t, &o, &tie->gradient));
-        bool known = p->n_ties > 0 && tie[-1].param == tie->param && tie[-1].user == tie->user;
-        o = (pst_channel_options){.from = s, .to = tie->user, .n_tags = 1, .name = "tied value"};
-        if (!known) PST_TRY(t->table->open(t, &o, &tie->value));
+        p->ties[p->n_ties] = (pst__tie){.param = sp->param, .use = u, .owner = s, .user = sp->use_stage[u]};
+        PST_TRY(open_tie(p, &p->ties[p->n_ties]));
         p->n_ties++;
       }
     }
@@ -145,27 +154,31 @@ static pst_status open_ties(pst_pipeline *p) {
 
 static pst_status open_sums(pst_pipeline *p) {
   pst_transport *t = p->options.transport;
-  p->sums = calloc((size_t)p->n, sizeof *p->sums);
-  p->verdicts = calloc((size_t)p->n, sizeof *p->verdicts);
+  p->sums = calloc((size_t)p->n_workers, sizeof *p->sums);
+  p->verdicts = calloc((size_t)p->n_workers, sizeof *p->verdicts);
   if (!p->sums || !p->verdicts) return pst_fail(PST_NO_MEMORY, "no memory for the norm's channels");
-  for (int w = 1; w < p->n; w++) {
+  for (int w = 1; w < p->n_workers; w++) {
     pst_channel_options o = {.from = w, .to = 0, .n_tags = 1, .name = "sums"};
     PST_TRY(t->table->open(t, &o, &p->sums[w]));
     o = (pst_channel_options){.from = 0, .to = w, .n_tags = 1, .name = "norm"};
     PST_TRY(t->table->open(t, &o, &p->verdicts[w]));
   }
-  int32_t n = p->train.graph->params.n;
-  for (int i = 0; i < p->n; i++) {
+  size_t n = (size_t)p->train.graph->params.n + 1;
+  for (int i = 0; i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
+    w->sums = calloc(n, sizeof *w->sums);
+    w->sums_received = calloc(n, sizeof *w->sums_received);
+    if (!w->sums || !w->sums_received)
+      return pst_fail(PST_NO_MEMORY, "no memory for the norm of %zu parameters", n - 1);
+  }
+  for (int i = 0; i < p->n; i++) {
+    pst__chunk *c = &p->chunks[i];
     int64_t most = 1;
-    for (int32_t u = 0; u < w->update->n_params; u++)
-      if (pst_operand_elements(&w->update->params[u].sums) > most)
-        most = pst_operand_elements(&w->update->params[u].sums);
-    w->sums = calloc((size_t)n + 1, sizeof *w->sums);
-    w->sums_received = calloc((size_t)n + 1, sizeof *w->sums_received);
-    w->blocks = calloc((size_t)most, sizeof *w->blocks);
-    if (!w->sums || !w->sums_received || !w->blocks)
-      return pst_fail(PST_NO_MEMORY, "no memory for the norm of %d parameters", n);
+    for (int32_t u = 0; u < c->update->n_params; u++)
+      if (pst_operand_elements(&c->update->params[u].sums) > most)
+        most = pst_operand_elements(&c->update->params[u].sums);
+    c->blocks = calloc((size_t)most, sizeof *c->blocks);
+    if (!c->blocks) return pst_fail(PST_NO_MEMORY, "no memory for the norm of stage %d", i);
   }
   return PST_OK;
 }
@@ -186,14 +199,32 @@ static pst_status check_params_agree(const pst_pipeline *p, const pst__pass *a, 
   return PST_OK;
 }
 
+/* Which worker holds which stage: the training schedule says. */
+static pst_status place_stages(pst_pipeline *p) {
+  pst_schedule *compute = NULL;
+  PST_TRY(pst__pass_compute(p, p->options.train != NULL, p->options.microbatches, &compute));
+  memcpy(p->worker_of, compute->worker_of, (size_t)p->n * sizeof *p->worker_of);
+  pst_schedule_destroy(compute);
+  for (int s = 0; s < p->n; s++) {
+    pst__worker *w = &p->workers[p->worker_of[s]];
+    if (w->device && w->device != p->options.devices[s])
+      return pst_fail(PST_INVALID, "stage %d: its worker %d has another device for its other stages", s,
+                      w->index);
+    w->device = p->options.devices[s];
+    p->chunks[s] = (pst__chunk){.worker = w, .stage = s, .device = w->device};
+  }
+  return PST_OK;
+}
+
 static pst_status build(pst_pipeline *p) {
   const pst_pipeline_options *o = &p->options;
+  PST_TRY(place_stages(p));
   if (o->train) PST_TRY(pst__pass_create(p, o->train, o->microbatches, &p->train));
   if (o->loss) PST_TRY(pst__pass_create(p, o->loss, o->microbatches, &p->loss));
   if (o->logits) PST_TRY(pst__pass_create(p, o->logits, 1, &p->logits));
   PST_TRY(check_params_agree(p, main_pass(p), &p->loss));
   PST_TRY(check_params_agree(p, main_pass(p), &p->logits));
-  for (int i = 0; i < p->n; i++) {
+  for (int i = 0; i < p->n_workers; i++) {
     uint16_t block;
     int64_t offset;
     PST_TRY(pst_layout_place(&p->workers[i].layout[PST_SEGMENT_CTRL], sizeof(pst_ctrl), 0, &block, &offset));
@@ -203,12 +234,46 @@ static pst_status build(pst_pipeline *p) {
   return open_sums(p);
 }
 
+static pst_status check_memory(const pst_pipeline *p);
+
+pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline) {
+  PST_TRY(check_options(options));
+  pst_status st = PST_OK;
+  pst_pipeline *p = calloc(1, sizeof *p);
+  if (!p) return pst_fail(PST_NO_MEMORY, "no memory for a pipeline");
+  p->options = *options;
+  p->n = options->n_stages;
+  p->n_workers = options->n_stages / (options->chunks > 0 ? options->chunks : 1);
+  p->cut = malloc((size_t)(p->n + 1) * sizeof *p->cut);
+  p->worker_of = calloc((size_t)p->n, sizeof *p->worker_of);
+  p->chunks = calloc((size_t)p->n, sizeof *p->chunks);
+  p->workers = calloc((size_t)p->n_workers, sizeof *p->workers);
+  if (!p->cut || !p->worker_of || !p->chunks || !p->workers) {
+    st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
+    goto done;
+  }
+  memcpy(p->cut, options->cut, (size_t)(p->n + 1) * sizeof *p->cut);
+  for (int i = 0; i < p->n_workers; i++) {
+    p->workers[i].p = p;
+    p->workers[i].index = i;
+  }
+  PST_GOTO(st, build(p), done);
+  PST_GOTO(st, check_memory(p), done);
+  *out_pipeline = p;
+  p = NULL;
+done:
+  pst_pipeline_destroy(p);
+  return st;
+}
+
 void pst_pipeline_memory(const pst_pipeline *p, int stage, pst_stage_memory *out) {
-  const pst__worker *w = &p->workers[stage];
+  const pst__chunk *c = &p->chunks[stage];
+  bool first =
+      pst__next_chunk(c->worker, NULL) == c; /* scratch is the worker's: counted with its first stage */
   *out = (pst_stage_memory){0};
   for (int s = 0; s < PST_SEGMENT_COUNT; s++) {
-    out->bytes[s] = w->layout[s].bytes;
-    out->copies[s] = w->layout[s].bytes > 0;
+    out->bytes[s] = c->layout[s].bytes + (first ? c->worker->layout[s].bytes : 0);
+    out->copies[s] = out->bytes[s] > 0;
   }
   const pst__pass *passes[] = {&p->train, &p->loss, &p->logits};
   for (int i = 0; i < 3; i++) {
@@ -226,6 +291,8 @@ void pst_pipeline_memory(const pst_pipeline *p, int stage, pst_stage_memory *out
   }
   for (int s = 0; s < PST_SEGMENT_COUNT; s++) out->total_bytes += out->bytes[s];
 }
+
+/* ---- start and end ---- */
 
 static pst_status out_of_memory(const pst_pipeline *p, int64_t need, int64_t have, int heaviest, bool host) {
   pst_stage_memory m;
@@ -249,7 +316,7 @@ static pst_status check_memory(const pst_pipeline *p) {
   for (int i = 0; i < p->n; i++) {
     pst_device_info info;
     pst_stage_memory m;
-    p->workers[i].device->table->query(p->workers[i].device, &info);
+    p->chunks[i].device->table->query(p->chunks[i].device, &info);
     pst_pipeline_memory(p, i, &m);
     int64_t have = p->options.memory_limit_bytes > 0 ? p->options.memory_limit_bytes : info.memory_bytes;
     if (info.memory_kind != PST_MEMORY_HOST) {
@@ -264,52 +331,32 @@ static pst_status check_memory(const pst_pipeline *p) {
                                                 : PST_OK;
 }
 
-pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline) {
-  PST_TRY(check_options(options));
-  pst_status st = PST_OK;
-  pst_pipeline *p = calloc(1, sizeof *p);
-  if (!p) return pst_fail(PST_NO_MEMORY, "no memory for a pipeline");
-  p->options = *options;
-  p->n = options->n_stages;
-  p->cut = malloc((size_t)(p->n + 1) * sizeof *p->cut);
-  p->workers = calloc((size_t)p->n, sizeof *p->workers);
-  if (!p->cut || !p->workers) {
-    st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
-    goto done;
-  }
-  memcpy(p->cut, options->cut, (size_t)(p->n + 1) * sizeof *p->cut);
-  for (int i = 0; i < p->n; i++) {
-    p->workers[i].p = p;
-    p->workers[i].index = i;
-    p->workers[i].device = options->devices[i];
-  }
-  PST_GOTO(st, build(p), done);
-  PST_GOTO(st, check_memory(p), done);
-  *out_pipeline = p;
-  p = NULL;
-done:
-  pst_pipeline_destroy(p);
-  return st;
+static pst_status allocate(pst_device *d, const pst_layout *layouts, pst_segment *segments) {
+  for (int s = 0; s < PST_SEGMENT_COUNT; s++)
+    if (layouts[s].bytes > 0) PST_TRY(pst__segment_allocate(d, &layouts[s], &segments[s]));
+  return PST_OK;
 }
 
-/* ---- start and end ---- */
-
-static pst_status allocate_job(pst__worker *w) {
-  for (int s = 0; s < PST_SEGMENT_COUNT; s++)
-    if (w->layout[s].bytes > 0) PST_TRY(pst__segment_allocate(w->device, &w->layout[s], &w->segment[s]));
-  return PST_OK;
+static void release(pst_device *d, pst_layout *layouts, pst_segment *segments) {
+  for (int s = 0; s < PST_SEGMENT_COUNT; s++) {
+    if (segments[s].blocks) pst__segment_free(d, &segments[s]);
+    free(layouts[s].block_bytes);
+  }
 }
 
 pst_status pst_pipeline_start(pst_pipeline *p) {
   if (p->started) return pst_fail(PST_INVALID, "the pipeline is started already");
-  for (int i = 0; i < p->n; i++) PST_TRY(allocate_job(&p->workers[i]));
+  for (int i = 0; i < p->n; i++)
+    PST_TRY(allocate(p->chunks[i].device, p->chunks[i].layout, p->chunks[i].segment));
+  for (int i = 0; i < p->n_workers; i++)
+    PST_TRY(allocate(p->workers[i].device, p->workers[i].layout, p->workers[i].segment));
   PST_TRY(pst__pass_allocate(p, &p->train));
   PST_TRY(pst__pass_allocate(p, &p->loss));
   PST_TRY(pst__pass_allocate(p, &p->logits));
-  for (int i = 0; i < p->n; i++) {
+  for (int i = 0; i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
     int err = pthread_create(&w->thread, NULL, worker_main, w);
-    if (err) return pst_fail(PST_NO_MEMORY, "worker %d of %d: no thread: %s", i, p->n, strerror(err));
+    if (err) return pst_fail(PST_NO_MEMORY, "worker %d of %d: no thread: %s", i, p->n_workers, strerror(err));
     w->started = true;
     char name[16];
     snprintf(name, sizeof name, "pst-worker-%d", i % 10000);
@@ -327,30 +374,31 @@ bool pst_pipeline_lost(const pst_pipeline *p) {
 
 void pst_pipeline_destroy(pst_pipeline *p) {
   if (!p || pst_pipeline_lost(p)) return;
-  for (int i = 0; p->workers && i < p->n; i++) {
+  for (int i = 0; p->workers && i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
     if (!w->started) continue;
     w->ending = true;
     pst_event_signal(&w->wake);
     pthread_join(w->thread, NULL);
   }
-  if (p->workers) {
+  if (p->chunks) {
     pst__pass_destroy(p, &p->train);
     pst__pass_destroy(p, &p->loss);
     pst__pass_destroy(p, &p->logits);
   }
-  for (int i = 0; p->workers && i < p->n; i++) {
-    pst__worker *w = &p->workers[i];
-    for (int s = 0; s < PST_SEGMENT_COUNT; s++) {
-      if (w->segment[s].blocks) pst__segment_free(w->device, &w->segment[s]);
-      free(w->layout[s].block_bytes);
-    }
-    pst_update_code_destroy(w->update);
-    free(w->sums);
-    free(w->sums_received);
-    free(w->blocks);
+  for (int i = 0; p->chunks && i < p->n; i++) {
+    release(p->chunks[i].device, p->chunks[i].layout, p->chunks[i].segment);
+    pst_update_code_destroy(p->chunks[i].update);
+    free(p->chunks[i].blocks);
   }
+  for (int i = 0; p->workers && i < p->n_workers; i++) {
+    release(p->workers[i].device, p->workers[i].layout, p->workers[i].segment);
+    free(p->workers[i].sums);
+    free(p->workers[i].sums_received);
+  }
+  free(p->chunks);
   free(p->workers);
+  free(p->worker_of);
   free(p->cut);
   free(p->ties);
   free(p->sums);
@@ -367,58 +415,66 @@ typedef struct tensor_job {
   int64_t offset, bytes;
   void *to;
   const void *from;
+  int owner; /* stage */
 } tensor_job;
 
-static const pst_stage_param *param_of(const pst__worker *w, int32_t param) {
-  const pst_stage_code *code = main_pass(w->p)->stages[w->index].code;
+static const pst_stage_param *param_of(const pst__chunk *c, int32_t param) {
+  const pst_stage_code *code = main_pass(c->worker->p)->stages[c->stage].code;
   for (int32_t i = 0; i < code->n_params; i++)
     if (code->params[i].param == param) return &code->params[i];
   return NULL;
 }
 
-static const pst_operand *operand_of(pst__worker *w, const tensor_job *job) {
-  const pst_stage_param *p = param_of(w, job->param);
+static const pst_operand *operand_of(const pst__chunk *c, const tensor_job *job) {
+  const pst_stage_param *p = param_of(c, job->param);
   if (!p) return NULL;
   if (job->kind == PST_TENSOR_PARAM) return &p->value;
-  if (!p->owner || !w->update) return NULL;
+  if (!p->owner || !c->update) return NULL;
   if (job->kind == PST_TENSOR_GRADIENT) return &p->gradient[0];
-  const pst_stage_param *all = w->p->train.stages[w->index].code->params;
-  for (int32_t i = 0; i < w->update->n_params; i++) {
-    const pst_update_param *u = &w->update->params[i];
+  const pst_stage_param *all = c->worker->p->train.stages[c->stage].code->params;
+  for (int32_t i = 0; i < c->update->n_params; i++) {
+    const pst_update_param *u = &c->update->params[i];
     if (all[u->stage_param].param == job->param && job->moment >= 0 && job->moment < u->n_moments)
       return &u->moments[job->moment];
   }
   return NULL;
 }
 
+static pst_status transfer_one(const pst__chunk *c, const tensor_job *job) {
+  const pst_operand *o = operand_of(c, job);
+  if (!o) return PST_OK; /* this stage does not hold it */
+  pst_buffer *b = c->segment[o->segment].blocks[o->block];
+  if (job->to) return c->device->table->download(c->device, job->to, b, o->offset + job->offset, job->bytes);
+  return c->device->table->upload(c->device, b, o->offset + job->offset, job->from, job->bytes);
+}
+
+/* Reading goes to the owning stage alone; a written value goes to every stage that has a copy. */
 static pst_status transfer(pst__worker *w, void *arg) {
   const tensor_job *job = arg;
-  const pst_operand *o = operand_of(w, job);
-  if (!o) return PST_OK; /* this worker does not hold it */
-  pst_buffer *b = w->segment[o->segment].blocks[o->block];
-  if (job->to) return w->device->table->download(w->device, job->to, b, o->offset + job->offset, job->bytes);
-  return w->device->table->upload(w->device, b, o->offset + job->offset, job->from, job->bytes);
+  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c))
+    if (!job->to || c->stage == job->owner) PST_TRY(transfer_one(c, job));
+  return PST_OK;
 }
 
 int pst_pipeline_owner(const pst_pipeline *p, int32_t param) {
   for (int i = 0; i < p->n; i++) {
-    const pst_stage_param *sp = param_of(&p->workers[i], param);
+    const pst_stage_param *sp = param_of(&p->chunks[i], param);
     if (sp && sp->owner) return i;
   }
   return -1;
 }
 
-static pst_status check_range(pst_pipeline *p, const tensor_job *job, int *out_owner) {
+static pst_status check_range(pst_pipeline *p, tensor_job *job) {
   const pst_graph *g = main_pass(p)->graph;
   int owner = job->param >= 0 && job->param < g->params.n ? pst_pipeline_owner(p, job->param) : -1;
-  const pst_operand *o = owner < 0 ? NULL : operand_of(&p->workers[owner], job);
+  const pst_operand *o = owner < 0 ? NULL : operand_of(&p->chunks[owner], job);
   if (!o)
     return pst_fail(PST_INVALID, "parameter %d has no such tensor here (moment %d)", job->param, job->moment);
   if (job->offset < 0 || job->bytes < 0 || job->offset > pst__operand_bytes(o) - job->bytes)
     return pst_fail(PST_INVALID, "%s: bytes %lld to %lld of %lld", g->params.at[job->param].name,
                     (long long)job->offset, (long long)(job->offset + job->bytes),
                     (long long)pst__operand_bytes(o));
-  *out_owner = owner;
+  job->owner = owner;
   return PST_OK;
 }
 
@@ -426,23 +482,21 @@ pst_status pst_pipeline_read(pst_pipeline *p, pst_tensor_kind kind, int32_t para
                              void *to, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .to = to};
-  int owner = -1;
-  PST_TRY(check_range(p, &job, &owner));
-  return run_job(p, owner, transfer, &job);
+  PST_TRY(check_range(p, &job));
+  return run_job(p, p->worker_of[job.owner], transfer, &job);
 }
 
 pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t param, int moment,
                               int64_t offset, const void *from, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .from = from};
-  int owner = -1;
-  PST_TRY(check_range(p, &job, &owner));
-  return run_job(p, kind == PST_TENSOR_PARAM ? -1 : owner, transfer, &job);
+  PST_TRY(check_range(p, &job));
+  return run_job(p, kind == PST_TENSOR_PARAM ? -1 : p->worker_of[job.owner], transfer, &job);
 }
 
 int pst_pipeline_moments(const pst_pipeline *p, const char *out_names[PST_MAX_MOMENTS]) {
   for (int i = 0; i < p->n; i++) {
-    const pst_update_code *u = p->workers[i].update;
+    const pst_update_code *u = p->chunks[i].update;
     if (!u || u->n_params == 0) continue;
     for (int m = 0; m < u->params[0].n_moments; m++) out_names[m] = u->params[0].names[m];
     return u->params[0].n_moments;
@@ -461,7 +515,7 @@ static void draw(const pst_param_info *info, uint64_t seed, int64_t first, int64
   for (int64_t i = 0; i < n; i++) x[i] = value;
 }
 
-static pst_status upload_values(pst__worker *w, const pst_operand *o, int64_t first, int64_t n,
+static pst_status upload_values(const pst__chunk *w, const pst_operand *o, int64_t first, int64_t n,
                                 const float *x, uint16_t *half) {
   const void *from = x;
   if (o->dtype == PST_BF16) {
@@ -474,9 +528,9 @@ static pst_status upload_values(pst__worker *w, const pst_operand *o, int64_t fi
 }
 
 /* The fp32 master, where there is one, starts as the value before rounding. */
-static const pst_operand *master_of(const pst__worker *w, int32_t param) {
+static const pst_operand *master_of(const pst__chunk *w, int32_t param) {
   for (int m = 0; w->update && m < PST_MAX_MOMENTS; m++) {
-    const pst_stage_param *all = w->p->train.stages[w->index].code->params;
+    const pst_stage_param *all = w->worker->p->train.stages[w->stage].code->params;
     for (int32_t i = 0; i < w->update->n_params; i++) {
       const pst_update_param *u = &w->update->params[i];
       if (all[u->stage_param].param == param && m < u->n_moments && strcmp(u->names[m], "master") == 0)
@@ -486,25 +540,31 @@ static const pst_operand *master_of(const pst__worker *w, int32_t param) {
   return NULL;
 }
 
+static pst_status init_param(const pst__chunk *c, const pst_stage_param *p, uint64_t seed, float *x,
+                             uint16_t *half) {
+  const pst_graph *g = main_pass(c->worker->p)->graph;
+  const pst_operand *master = master_of(c, p->param);
+  int64_t n = pst_operand_elements(&p->value);
+  for (int64_t first = 0; first < n; first += CHUNK_ELEMENTS) {
+    int64_t some = n - first < CHUNK_ELEMENTS ? n - first : CHUNK_ELEMENTS;
+    draw(&g->params.at[p->param], seed, first, some, x);
+    PST_TRY(upload_values(c, &p->value, first, some, x, half));
+    if (master) PST_TRY(upload_values(c, master, first, some, x, half));
+    atomic_fetch_add_explicit(&c->worker->heartbeat, 1, memory_order_relaxed);
+  }
+  return PST_OK;
+}
+
 static pst_status init_job(pst__worker *w, void *arg) {
   uint64_t seed = *(const uint64_t *)arg;
-  const pst__pass *pass = main_pass(w->p);
-  const pst_stage_code *code = pass->stages[w->index].code;
   pst_status st = PST_OK;
   float *x = malloc(CHUNK_ELEMENTS * sizeof *x);
   uint16_t *half = malloc(CHUNK_ELEMENTS * sizeof *half);
   if (!x || !half) st = pst_fail(PST_NO_MEMORY, "no memory to draw first weights");
-  for (int32_t i = 0; st == PST_OK && i < code->n_params; i++) {
-    const pst_stage_param *p = &code->params[i];
-    const pst_operand *master = master_of(w, p->param);
-    int64_t n = pst_operand_elements(&p->value);
-    for (int64_t first = 0; st == PST_OK && first < n; first += CHUNK_ELEMENTS) {
-      int64_t some = n - first < CHUNK_ELEMENTS ? n - first : CHUNK_ELEMENTS;
-      draw(&pass->graph->params.at[p->param], seed, first, some, x);
-      st = upload_values(w, &p->value, first, some, x, half);
-      if (st == PST_OK && master) st = upload_values(w, master, first, some, x, half);
-      atomic_fetch_add_explicit(&w->heartbeat, 1, memory_order_relaxed);
-    }
+  for (pst__chunk *c = pst__next_chunk(w, NULL); st == PST_OK && c; c = pst__next_chunk(w, c)) {
+    const pst_stage_code *code = main_pass(w->p)->stages[c->stage].code;
+    for (int32_t i = 0; st == PST_OK && i < code->n_params; i++)
+      st = init_param(c, &code->params[i], seed, x, half);
   }
   free(x);
   free(half);
@@ -599,11 +659,17 @@ pst_status pst_pipeline_logits(pst_pipeline *p, const pst_batch *batch, float *o
 /* ---- what it did ---- */
 
 void pst_pipeline_stats(const pst_pipeline *p, int stage, pst_worker_stats *out) {
-  *out = p->workers[stage].stats;
+  const pst__chunk *c = &p->chunks[stage];
+  *out = c->stats;
+  out->steps = c->worker->steps;
+  out->total_ns = c->worker->total_ns;
+  out->wait_ns = c->worker->wait_ns;
 }
 
 void pst_pipeline_stats_reset(pst_pipeline *p) {
-  for (int i = 0; i < p->n; i++) p->workers[i].stats = (pst_worker_stats){0};
+  for (int i = 0; i < p->n; i++) p->chunks[i].stats = (pst_worker_stats){0};
+  for (int i = 0; i < p->n_workers; i++)
+    p->workers[i].steps = p->workers[i].total_ns = p->workers[i].wait_ns = 0;
 }
 
 const pst_schedule *pst_pipeline_schedule(const pst_pipeline *p) {
