@@ -140,6 +140,8 @@ static pst_status build(pst_pipeline *p) {
   return open_sums(p);
 }
 
+static pst_status check_memory(const pst_pipeline *p);
+
 pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline) {
   PST_TRY(check_options(options));
   pst_status st = PST_OK;
@@ -162,6 +164,7 @@ pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline
     p->workers[i].index = i;
   }
   PST_GOTO(st, build(p), done);
+  PST_GOTO(st, check_memory(p), done);
   *out_pipeline = p;
   p = NULL;
 done:
@@ -249,7 +252,6 @@ static void release(pst_device *d, pst_layout *layouts, pst_segment *segments) {
 
 pst_status pst_pipeline_start(pst_pipeline *p) {
   if (p->started) return pst_fail(PST_INVALID, "the pipeline is started already");
-  PST_TRY(check_memory(p));
   for (int i = 0; i < p->n; i++)
     PST_TRY(allocate(p->chunks[i].device, p->chunks[i].layout, p->chunks[i].segment));
   for (int i = 0; i < p->n_workers; i++)

@@ -57,6 +57,7 @@ typedef struct pst_pipeline_options {
   void *hook_user;
 } pst_pipeline_options;
 
+/* Checks, lowers and plans; NO_MEMORY when the plan needs more than the devices have. */
 PST_CHECKED pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline);
 PST_CHECKED pst_status pst_pipeline_start(pst_pipeline *pipeline);
 void pst_pipeline_destroy(pst_pipeline *pipeline);
