@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 enum { LIMIT_S = 60, TEXT_BYTES = 1 << 18, MAX_ARGS = 16 };
 
-static const char *binary;
+static char binary[PATH_MAX];
 static char top[] = "/tmp/penstock-command-XXXXXX"; /* every test's directory is in it */
 
 /* What a child left: its streams, and its exit status or the signal that ended it. */
@@ -428,9 +429,9 @@ static void test_output_that_fails(void **state) {
 
 int main(void) {
   const char *given = getenv("PENSTOCK_COMMAND");
-  binary = given ? given : PENSTOCK_COMMAND;
-  if (access(binary, X_OK) != 0) {
-    fprintf(stderr, "%s: %s\n", binary, strerror(errno));
+  if (!given) given = PENSTOCK_COMMAND;
+  if (!realpath(given, binary) || access(binary, X_OK) != 0) {
+    fprintf(stderr, "%s: %s\n", given, strerror(errno));
     return 1;
   }
   for (char **e = environ; *e;) {
