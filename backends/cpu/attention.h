@@ -47,9 +47,9 @@ static inline int64_t attention_scratch(const attention_shape *s) {
   return 2 * s->T_pad * s->d_pad + (s->T_pad + 2 * s->d_pad) * ATTENTION_BLOCK;
 }
 
-/* k, v, dk, dv; scores and their gradients; q^T, do^T, o^T, q, do, dq of a block. */
+/* k, v, dk, dv; scores and their gradients; q^T, do^T, q, do, dq of a block. */
 static inline int64_t attention_grad_scratch(const attention_shape *s) {
-  return 4 * s->T_pad * s->d_pad + (2 * s->T_pad + 6 * s->d_pad) * ATTENTION_BLOCK;
+  return 4 * s->T_pad * s->d_pad + (2 * s->T_pad + 5 * s->d_pad) * ATTENTION_BLOCK;
 }
 
 #endif

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 /* Blocks from this size come from mmap() on boundaries of huge pages. */
 #define HUGE_PAGE (INT64_C(2) << 20)
@@ -132,6 +135,37 @@ static void *cpu_host_pointer(pst_device *device, pst_buffer *b) {
   return b->bytes;
 }
 
+/* ---- subnormals ---- */
+
+#if defined(__x86_64__)
+typedef unsigned int float_mode;
+static float_mode flush_subnormals(void) {
+  float_mode before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040); /* flush to zero, denormals are zero */
+  return before;
+}
+static void float_mode_restore(float_mode mode) {
+  _mm_setcsr(mode);
+}
+#elif defined(__aarch64__)
+typedef uint64_t float_mode;
+static float_mode flush_subnormals(void) {
+  float_mode before;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+  __asm__ volatile("msr fpcr, %0" : : "r"(before | (UINT64_C(1) << 24)));
+  return before;
+}
+static void float_mode_restore(float_mode mode) {
+  __asm__ volatile("msr fpcr, %0" : : "r"(mode));
+}
+#else
+typedef int float_mode;
+static float_mode flush_subnormals(void) {
+  return 0;
+}
+static void float_mode_restore(float_mode mode) {}
+#endif
+
 /* ---- programs ---- */
 
 typedef struct run_job {
@@ -148,6 +182,7 @@ static void *resolve(const pst_binding *binding, const pst_operand *o) {
 
 static void run_member(pst_team_member *me, void *arg) {
   const run_job *job = arg;
+  const float_mode before = flush_subnormals();
   const bool reports = pst_team_rank(me) == 0 && job->device->progress;
   pst_cpu_call call = {.ctrl = job->ctrl,
                        .set = job->device->set,
@@ -164,6 +199,7 @@ static void run_member(pst_team_member *me, void *arg) {
     pst_team_barrier(me);
     if (reports) job->device->progress(job->device->progress_user);
   }
+  float_mode_restore(before);
 }
 
 /* An operand outside its memory is found here, not by a signal. */

@@ -1,9 +1,6 @@
 #include "backends/cpu/device.h"
+#include "core/base/cores.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,28 +20,10 @@ static bool read_line(const char *path, char *line, int size) {
   return got;
 }
 
-/* This process's share of the machine by its control group (version 2), rounded up; INT_MAX: no limit. */
-static int group_cores(void) {
-  char line[LINE];
-  long long quota, period;
-  if (!read_line("/sys/fs/cgroup/cpu.max", line, sizeof line)) return INT_MAX;
-  if (sscanf(line, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return INT_MAX;
-  long long cores = (quota + period - 1) / period;
-  return cores < INT_MAX ? (int)cores : INT_MAX;
-}
-
-/* Cores this process may use, by affinity and control group; at least 1. */
+/* Cores this process may use, at least 1; the reason is lost where they cannot be counted. */
 static int usable_cores(void) {
-  int n = 0;
-#ifdef __linux__
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) n = CPU_COUNT(&mask);
-#endif
-  if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-  const int limit = group_cores();
-  if (n > limit) n = limit;
-  if (n > MAX_THREADS) n = MAX_THREADS;
-  return n < 1 ? 1 : n;
+  pst_cores cores;
+  return pst_cores_usable(&cores) == PST_OK ? cores.n : 1;
 }
 
 static int64_t usable_memory(void) {
@@ -104,57 +83,24 @@ static void cpu_enumerate(void (*visit)(void *user, const pst_device_info *info)
 
 /* ---- opening ---- */
 
-/* "0-3,6" into a list of cores; false for text that is no list or holds more than `room`. */
-static bool parse_cores(const char *text, int *cores, int room, int *out_n) {
-  int n = 0;
-  do {
-    char *end;
-    if (!isdigit((unsigned char)*text)) return false;
-    long first = strtol(text, &end, 10), last = first;
-    if (*end == '-') {
-      text = end + 1;
-      if (!isdigit((unsigned char)*text)) return false;
-      last = strtol(text, &end, 10);
-    }
-    if (last < first || last > INT_MAX || last - first >= room - n) return false;
-    for (long core = first; core <= last; core++) cores[n++] = (int)core;
-    text = end;
-  } while (*text == ',' && *++text != '\0');
-  *out_n = n;
-  return *text == '\0';
-}
-
-/* The cores of a NUMA node that this process may use. */
-static pst_status numa_cores(const char *spec, const char *node, int *cores, int *out_n) {
-  char path[96], line[4096];
-  int n, kept = 0;
-  if (!isdigit((unsigned char)*node) || strspn(node, "0123456789") != strlen(node) || strlen(node) > 6)
+static pst_status numa_cores(const char *spec, const char *node, pst_cores *out_cores) {
+  pst_cores usable;
+  const size_t digits = strspn(node, "0123456789");
+  if (digits == 0 || digits > 6 || node[digits] != '\0')
     return pst_fail(PST_INVALID, "device \"%s\": NUMA node \"%s\", wanted a number", spec, node);
-  snprintf(path, sizeof path, "/sys/devices/system/node/node%s/cpulist", node);
-  if (!read_line(path, line, sizeof line) || !parse_cores(line, cores, MAX_THREADS, &n))
-    return pst_fail(PST_UNSUPPORTED, "device \"%s\": this machine has no NUMA node %s (%s)", spec, node,
-                    path);
-#ifdef __linux__
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
-    for (int i = 0; i < n; i++)
-      if (cores[i] < CPU_SETSIZE && CPU_ISSET(cores[i], &mask)) cores[kept++] = cores[i];
-    n = kept;
-  }
-#endif
-  if (n == 0)
-    return pst_fail(PST_UNSUPPORTED, "device \"%s\": this process may use no core of the node", spec);
-  *out_n = n;
-  return PST_OK;
+  PST_TRY(pst_cores_usable(&usable));
+  return pst_cores_numa(&usable, atoi(node), out_cores);
 }
 
-/* The cores a spec names; *out_n 0 when it leaves them open. */
-static pst_status spec_cores(const char *spec, int *cores, int *out_n) {
-  *out_n = 0;
+/* The cores a spec names; out_cores->n is 0 when it leaves them open. */
+static pst_status spec_cores(const char *spec, pst_cores *out_cores) {
+  out_cores->n = 0;
   if (!spec || strcmp(spec, "cpu") == 0) return PST_OK;
-  if (strncmp(spec, "cpu:cores=", 10) == 0 && parse_cores(spec + 10, cores, MAX_THREADS, out_n))
-    return PST_OK;
-  if (strncmp(spec, "cpu:numa", 8) == 0) return numa_cores(spec, spec + 8, cores, out_n);
+  if (strncmp(spec, "cpu:cores=", 10) == 0) {
+    pst_status st = pst_cores_parse(spec + 10, out_cores);
+    return st == PST_OK ? st : pst_fail_prefix(st, "device \"%s\": ", spec);
+  }
+  if (strncmp(spec, "cpu:numa", 8) == 0) return numa_cores(spec, spec + 8, out_cores);
   return pst_fail(PST_INVALID, "device \"%s\", wanted cpu, cpu:cores=0-3,6 or cpu:numa0", spec);
 }
 
@@ -166,9 +112,9 @@ static pst_status read_gemm(const char *name, bool *out_openblas) {
 }
 
 static pst_status cpu_open(const pst_device_options *options, pst_device **out_device) {
-  int named[MAX_THREADS], n_named;
+  pst_cores named;
   pst_cpu_plan plan = {.cores = options->cores, .n_threads = options->n_threads};
-  PST_TRY(spec_cores(options->spec, named, &n_named));
+  PST_TRY(spec_cores(options->spec, &named));
   PST_TRY(pst__cpu_set_find(options->isa, &plan.set));
   PST_TRY(read_gemm(options->gemm, &plan.openblas));
   if (plan.n_threads < 0 || plan.n_threads > MAX_THREADS)
@@ -176,12 +122,12 @@ static pst_status cpu_open(const pst_device_options *options, pst_device **out_d
                     MAX_THREADS);
   if (plan.cores && plan.n_threads == 0)
     return pst_fail(PST_INVALID, "cpu: a list of cores without n_threads, wanted one core per thread");
-  if (!plan.cores && n_named > 0) {
-    if (plan.n_threads > n_named)
-      return pst_fail(PST_INVALID, "cpu: %d threads on the %d cores of \"%s\"", plan.n_threads, n_named,
+  if (!plan.cores && named.n > 0) {
+    if (plan.n_threads > named.n)
+      return pst_fail(PST_INVALID, "cpu: %d threads on the %d cores of \"%s\"", plan.n_threads, named.n,
                       options->spec);
-    plan.cores = named;
-    if (plan.n_threads == 0) plan.n_threads = n_named;
+    plan.cores = named.id;
+    if (plan.n_threads == 0) plan.n_threads = named.n;
   }
   if (plan.n_threads == 0) plan.n_threads = usable_cores();
   return pst__cpu_device_create(&plan, out_device);

@@ -6,7 +6,7 @@
 
 /* A packed block of B is at most this many floats (768 KiB): two of them and the strips of A fit an L2 cache
  * of 2 MiB. The bits do not depend on it, nor on BLOCK_K. */
-enum { BLOCK_K = 512, BLOCK_FLOATS = 196608 };
+enum { BLOCK_K = 384, BLOCK_FLOATS = 196608, PAGE_FLOATS = 1024 };
 
 /* How one product is cut. Blocks (n_block, k_block) are walked with k inside; a block of B has panels of two
  * vectors; strips of rows go over all panels of the block, or over one group of them. */
@@ -45,9 +45,16 @@ static cut cut_make(const pst_gemm_kernels *kernels, const pst_gemm *g) {
   const int64_t k = max64(1, ceil_div(g->k, s.k_blocks));
   s.n_blocks = max64(1, ceil_div(s.panels, BLOCK_FLOATS / (k * s.panel)));
   s.block_floats = ceil_div(ceil_div(s.panels, s.n_blocks) * s.panel * k, 16) * 16;
-  s.strip_floats = ceil_div(k * kernels->a_stride, 16) * 16;
-  s.pack_b = g->b_transposed || g->m > 4 * kernels->rows;
-  s.pack_a = g->n > 4 * s.panel;
+  /* Rows of B are read in place where packing would cost more than it saves: few rows of A to share it, or a
+   * small B. A is read in place but for a transposed one whose columns lie a page or more apart. Measured,
+   * not derived. */
+  const bool few = g->m <= 192 || g->k * g->n <= 131072;
+  s.pack_b = g->b_transposed || !few || g->ldb % PAGE_FLOATS == 0;
+  s.pack_a = g->a_transposed && (g->lda % PAGE_FLOATS == 0 || g->lda >= 2 * PAGE_FLOATS);
+  if (!s.pack_b)
+    s.block_floats =
+        g->n % s.panel > 0 ? ceil_div(s.panel * k, 16) * 16 : 0; /* a narrow last panel is packed */
+  s.strip_floats = s.pack_a ? ceil_div(k * kernels->a_stride, 16) * 16 : 0;
   return s;
 }
 
@@ -72,30 +79,39 @@ static void pack_panel(const pst_gemm_kernels *kernels, const pst_gemm *g, const
     kernels->pack(out, s->panel, g->b + d->first_k * g->ldb + j, g->ldb, width, d->k);
 }
 
+/* The part of C that the next tile starts from, while this one computes. */
+static void prefetch_tile(const float *c, int64_t ld, int64_t rows) {
+  for (int64_t i = 0; i < rows; i++) {
+    __builtin_prefetch(c + i * ld);
+    __builtin_prefetch(c + i * ld + 16);
+  }
+}
+
 /* One strip of rows times panels [from_panel, to_panel) of the block. */
 static void run_strip(const pst_gemm_kernels *kernels, const pst_gemm *g, const cut *s, const block *d,
                       int64_t strip, int64_t from_panel, int64_t to_panel, float *packed_a) {
   const int64_t i = g->m * strip / s->strips, rows = g->m * (strip + 1) / s->strips - i;
   const float *a = g->a_transposed ? g->a + d->first_k * g->lda + i : g->a + i * g->lda + d->first_k;
   int64_t lda = g->lda;
-  bool by_row = !g->a_transposed;
   if (s->pack_a) {
-    (by_row ? kernels->pack_transposed : kernels->pack)(packed_a, kernels->a_stride, a, lda, rows, d->k);
+    kernels->pack(packed_a, kernels->a_stride, a, lda, rows, d->k);
     a = packed_a;
     lda = kernels->a_stride;
-    by_row = false;
   }
 
   const bool first = d->first_k == 0;
   const float *start = first && !g->accumulate ? g->addend : g->c;
   const int64_t ldstart = first && !g->accumulate ? g->ldadd : g->ldc;
+  const float *touched = start ? start : g->c;
+  const int64_t ldtouched = start ? ldstart : g->ldc;
   const float *bias = first ? g->bias : NULL;
   for (int64_t panel = from_panel; panel < to_panel; panel++) {
     const int64_t j = (d->first_panel + panel) * s->panel, width = min64(s->panel, g->n - j);
     const bool packed = panel >= d->unpacked;
+    if (panel + 1 < to_panel) prefetch_tile(touched + i * ldtouched + j + s->panel, ldtouched, rows);
     const float *b =
         packed ? d->packed + (panel - d->unpacked) * s->panel * d->k : g->b + d->first_k * g->ldb + j;
-    kernels->tile[by_row][width > kernels->lanes][rows - 1](
+    kernels->tile[!g->a_transposed][width > kernels->lanes][rows - 1](
         d->k, a, lda, b, packed ? s->panel : g->ldb, g->c + i * g->ldc + j, g->ldc,
         start ? start + i * ldstart + j : NULL, ldstart, bias ? bias + j : NULL, width);
   }

@@ -19,7 +19,7 @@
  *
  * The blocking follows K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM
  * TOMS 34 (2008), section 4, with the roles of the operands exchanged: a strip of A stays in the L1 cache
- * while packed panels of B stream from L2.
+ * while panels of B, packed or read in place, stream from L2.
  */
 #ifndef PENSTOCK_BACKENDS_CPU_GEMM_H
 #define PENSTOCK_BACKENDS_CPU_GEMM_H
@@ -66,8 +66,9 @@ const pst_gemm_kernels *pst__gemm_find(const char *name);
 
 const char *pst__gemm_name(const pst_gemm_kernels *kernels);
 
-/* Bytes of scratch that a product of this shape and these layouts needs with `n_threads` members: at most 1.5
- * MiB and 64 KiB per member. A workspace sized for several products by the maximum serves each of them. */
+/* Bytes of scratch for a product of this shape with `n_threads` members; only m, n, k, the transpositions,
+ * lda and ldb are read. At most 1.5 MiB and 32 KiB per member, a multiple of 64. The largest over several
+ * products serves each. */
 size_t pst__gemm_workspace_bytes(const pst_gemm_kernels *kernels, const pst_gemm *g, int n_threads);
 
 /* The whole product by the calling thread. `workspace`: 64-byte aligned, pst__gemm_workspace_bytes(.., 1)

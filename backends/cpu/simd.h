@@ -219,6 +219,31 @@ V16_INLINE v16i v16i_sub(v16i a, v16i b) {
   return a;
 }
 
+typedef uint16_t v16_half_part __attribute__((vector_size(V16_BYTES / 2)));
+
+/* bf16: the upper half of an fp32, exact one way, to nearest (ties to even) the other; NaN stays a quiet NaN.
+ */
+V16_INLINE v16 v16_load_bf16(const uint16_t *p) {
+  v16i r;
+  V16_EACH {
+    v16_half_part half;
+    memcpy(&half, p + v_ * V16_PART, sizeof half);
+    r.part[v_] = __builtin_convertvector(half, v16i_part) << 16;
+  }
+  return v16_from_bits(r);
+}
+V16_INLINE void v16_store_bf16(uint16_t *p, v16 x) {
+  v16i bits = v16_bits(x);
+  V16_EACH {
+    v16i_part b = bits.part[v_], nan = (v16i_part)(x.part[v_] != x.part[v_]);
+    v16i_part upper = (b >> 16) & 0xffff;
+    v16i_part rounded = ((b + (0x7fff + (upper & 1))) >> 16) & 0xffff;
+    v16i_part r = (nan & (upper | 0x40)) | (~nan & rounded);
+    v16_half_part half = __builtin_convertvector(r, v16_half_part);
+    memcpy(p + v_ * V16_PART, &half, sizeof half);
+  }
+}
+
 /* Lanes i and i + 8 first, then i and i + 4, i + 2, i + 1. */
 V16_INLINE float v16_sum(v16 a) {
 #if defined(__SSE2__)

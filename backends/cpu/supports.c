@@ -12,6 +12,7 @@ static const struct {
 } operands[PST_OP_COUNT] = {
     [PST_OP_embedding] = {"IFf", "F", ""},
     [PST_OP_embedding_grad] = {"IF", "", "Ss"},
+    [PST_OP_take] = {"FI", "F", ""},
     [PST_OP_linear] = {"FFff", "F", ""},
     [PST_OP_linear_wgrad] = {"FF", "", "Ss"},
     [PST_OP_layer_norm] = {"FFf", "FSS", ""},

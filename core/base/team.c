@@ -59,7 +59,8 @@ struct pst_team {
   bool spin_if_room; /* spin_ns is the default: only while all teams fit the cores */
   int room;          /* the cores this process may use */
 #ifdef __linux__
-  bool bound; /* member 0 was bound by create() */
+  int first_core; /* of member 0; -1: not bound */
+  bool bound;     /* member 0 is: by the first run() of its thread */
   pthread_t caller;
   cpu_set_t caller_cores; /* what it had before */
 #endif
@@ -176,7 +177,40 @@ void pst_team_barrier(pst_team_member *me) {
   gate_wait(&team->together, seen, team_spin_ns(team));
 }
 
+#ifdef __linux__
+static pst_status core_set(int core, int rank, cpu_set_t *out_set) {
+  if (core < 0 || core >= CPU_SETSIZE)
+    return pst_fail(PST_INVALID, "team: core %d for member %d, wanted 0 to %d", core, rank, CPU_SETSIZE - 1);
+  CPU_ZERO(out_set);
+  CPU_SET(core, out_set);
+  return PST_OK;
+}
+
+/* The thread that runs the team is member 0: bound when it does so first. What the core must be was checked
+ * by create(). */
+static void bind_caller(pst_team *team) {
+  if (team->first_core < 0 || (team->bound && pthread_equal(team->caller, pthread_self()))) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(team->first_core, &set);
+  team->caller = pthread_self();
+  team->bound = pthread_getaffinity_np(team->caller, sizeof team->caller_cores, &team->caller_cores) == 0 &&
+                pthread_setaffinity_np(team->caller, sizeof set, &set) == 0;
+}
+
+static pst_status check_first_core(const pst_cores *usable, int core) {
+  cpu_set_t set;
+  PST_TRY(core_set(core, 0, &set));
+  if (usable->by_quota || pst_cores_has(usable, core)) return PST_OK;
+  return pst_fail(PST_INVALID, "team: cannot bind member 0 to core %d: this process may not use it", core);
+}
+
+#else
+static void bind_caller(pst_team *team) {}
+#endif
+
 void pst_team_run(pst_team *team, pst_team_function function, void *arg) {
+  bind_caller(team);
   team->function = function;
   team->arg = arg;
   if (team->n_threads > 1) gate_advance(&team->start);
@@ -202,26 +236,6 @@ int pst_team_members(const pst_team_member *me) {
 /* ---- creation ---- */
 
 #ifdef __linux__
-static pst_status core_set(int core, int rank, cpu_set_t *out_set) {
-  if (core < 0 || core >= CPU_SETSIZE)
-    return pst_fail(PST_INVALID, "team: core %d for member %d, wanted 0 to %d", core, rank, CPU_SETSIZE - 1);
-  CPU_ZERO(out_set);
-  CPU_SET(core, out_set);
-  return PST_OK;
-}
-
-static pst_status bind_caller(pst_team *team, int core) {
-  cpu_set_t set;
-  PST_TRY(core_set(core, 0, &set));
-  team->caller = pthread_self();
-  int err = pthread_getaffinity_np(team->caller, sizeof team->caller_cores, &team->caller_cores);
-  if (err == 0) err = pthread_setaffinity_np(team->caller, sizeof set, &set);
-  if (err != 0)
-    return pst_fail(PST_INVALID, "team: cannot bind member 0 to core %d: %s", core, strerror(err));
-  team->bound = true;
-  return PST_OK;
-}
-
 static void unbind_caller(pst_team *team) {
   if (team->bound && pthread_equal(team->caller, pthread_self()))
     pthread_setaffinity_np(team->caller, sizeof team->caller_cores, &team->caller_cores);
@@ -324,7 +338,8 @@ pst_status pst_team_create(const pst_team_options *options, pst_team **out_team)
   pst_status st = PST_OK;
 #ifdef __linux__
   if (options->cores && team->spin_if_room && cores_repeat(options->cores, n)) team->spin_ns = 0;
-  if (options->cores) PST_GOTO(st, bind_caller(team, options->cores[0]), destroy_team);
+  team->first_core = options->cores ? options->cores[0] : -1;
+  if (options->cores) PST_GOTO(st, check_first_core(&usable, options->cores[0]), destroy_team);
 #endif
   PST_GOTO(st, start_members(team, options->cores), destroy_team);
   *out_team = team;

@@ -23,11 +23,12 @@ typedef struct pst_team pst_team;
 typedef struct pst_team_member pst_team_member;
 
 typedef struct pst_team_options {
-  int n_threads;    /* members, the caller included; 1 to 1024 */
-  const int *cores; /* core of each member (logical CPU number), n_threads long; NULL: not bound. Member 0 is
-                       the thread that calls create, given its cores back by destroy */
-  int64_t spin_ns;  /* how long a waiting member spins before it sleeps; 0: the default, 50 us while all teams
-                       of the process fit the cores it may use, else none; negative: none */
+  int n_threads; /* members, the caller included; 1 to 1024 */
+  const int *
+      cores;       /* core of each member (logical CPU number), n_threads long; NULL: not bound. Member 0 is
+                      the thread that calls run: bound at its first run; given its cores back if it calls destroy */
+  int64_t spin_ns; /* how long a waiting member spins before it sleeps; 0: the default, 50 us while all teams
+                      of the process fit the cores it may use, else none; negative: none */
 } pst_team_options;
 
 /* Starts the members. The team is used by one caller at a time. NO_MEMORY or INVALID on failure;

@@ -43,9 +43,7 @@ typedef struct pst_assembly {
   int n_stages;
   int32_t *cut; /* n_stages + 1 */
   pst_device **devices;
-  int **cores;  /* per stage, NULL: not bound */
-  int *n_cores; /* per stage: how many it is bound to */
-  int *threads; /* per stage */
+  int *threads; /* per stage; 0: the device's own choice */
   pst_transport *transport;
   pst_pipeline *pipeline;
 } pst_assembly;

@@ -73,7 +73,6 @@ typedef struct pst__tie {
 struct pst_pipeline {
   pst_pipeline_options options;
   int32_t *cut;
-  pst_stage_place *places;
   int n;
   pst__worker *workers;
   pst__pass train, loss, logits; /* graph NULL: none */

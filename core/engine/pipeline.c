@@ -10,7 +10,7 @@
 
 enum { DEFAULT_OP_LIMIT_S = 60, GIVE_UP_S = 10, CHUNK_ELEMENTS = 1 << 18 };
 
-static pst__pass *main_pass(pst_pipeline *p) {
+static const pst__pass *main_pass(const pst_pipeline *p) {
   return p->train.graph ? &p->train : p->loss.graph ? &p->loss : &p->logits;
 }
 
@@ -19,16 +19,6 @@ static pst__pass *main_pass(pst_pipeline *p) {
 static void *worker_main(void *arg) {
   pst__worker *w = arg;
   pst_pipeline *p = w->p;
-  const pst_stage_place *place = &p->places[w->index];
-#ifdef __linux__
-  if (place->n_cores > 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (int i = 0; i < place->n_cores; i++) CPU_SET((size_t)place->cores[i], &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set,
-                           &set); /* a hint: where it is refused the run is right, only slower */
-  }
-#endif
   for (;;) {
     uint32_t seen = pst_event_now(&w->wake);
     if (w->ending) return NULL;
@@ -221,18 +211,16 @@ pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline
   p->options = *options;
   p->n = options->n_stages;
   p->cut = malloc((size_t)(p->n + 1) * sizeof *p->cut);
-  p->places = malloc((size_t)p->n * sizeof *p->places);
   p->workers = calloc((size_t)p->n, sizeof *p->workers);
-  if (!p->cut || !p->places || !p->workers) {
+  if (!p->cut || !p->workers) {
     st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
     goto done;
   }
   memcpy(p->cut, options->cut, (size_t)(p->n + 1) * sizeof *p->cut);
-  memcpy(p->places, options->places, (size_t)p->n * sizeof *p->places);
   for (int i = 0; i < p->n; i++) {
     p->workers[i].p = p;
     p->workers[i].index = i;
-    p->workers[i].device = p->places[i].device;
+    p->workers[i].device = options->devices[i];
   }
   PST_GOTO(st, build(p), done);
   *out_pipeline = p;
@@ -333,10 +321,12 @@ pst_status pst_pipeline_start(pst_pipeline *p) {
   return PST_OK;
 }
 
+bool pst_pipeline_lost(const pst_pipeline *p) {
+  return p && p->started && atomic_load(&p->n_busy) > 0;
+}
+
 void pst_pipeline_destroy(pst_pipeline *p) {
-  if (!p) return;
-  if (p->started && atomic_load(&p->n_busy) > 0)
-    return; /* a worker that cannot be ended still uses all of it */
+  if (!p || pst_pipeline_lost(p)) return;
   for (int i = 0; p->workers && i < p->n; i++) {
     pst__worker *w = &p->workers[i];
     if (!w->started) continue;
@@ -361,7 +351,6 @@ void pst_pipeline_destroy(pst_pipeline *p) {
     free(w->blocks);
   }
   free(p->workers);
-  free(p->places);
   free(p->cut);
   free(p->ties);
   free(p->sums);
@@ -380,7 +369,7 @@ typedef struct tensor_job {
   const void *from;
 } tensor_job;
 
-static const pst_stage_param *param_of(pst__worker *w, int32_t param) {
+static const pst_stage_param *param_of(const pst__worker *w, int32_t param) {
   const pst_stage_code *code = main_pass(w->p)->stages[w->index].code;
   for (int32_t i = 0; i < code->n_params; i++)
     if (code->params[i].param == param) return &code->params[i];
@@ -411,8 +400,7 @@ static pst_status transfer(pst__worker *w, void *arg) {
   return w->device->table->upload(w->device, b, o->offset + job->offset, job->from, job->bytes);
 }
 
-/* The worker that owns a parameter; -1: there is none. */
-static int owner_of(pst_pipeline *p, int32_t param) {
+int pst_pipeline_owner(const pst_pipeline *p, int32_t param) {
   for (int i = 0; i < p->n; i++) {
     const pst_stage_param *sp = param_of(&p->workers[i], param);
     if (sp && sp->owner) return i;
@@ -422,7 +410,7 @@ static int owner_of(pst_pipeline *p, int32_t param) {
 
 static pst_status check_range(pst_pipeline *p, const tensor_job *job, int *out_owner) {
   const pst_graph *g = main_pass(p)->graph;
-  int owner = job->param >= 0 && job->param < g->params.n ? owner_of(p, job->param) : -1;
+  int owner = job->param >= 0 && job->param < g->params.n ? pst_pipeline_owner(p, job->param) : -1;
   const pst_operand *o = owner < 0 ? NULL : operand_of(&p->workers[owner], job);
   if (!o)
     return pst_fail(PST_INVALID, "parameter %d has no such tensor here (moment %d)", job->param, job->moment);
@@ -438,7 +426,7 @@ pst_status pst_pipeline_read(pst_pipeline *p, pst_tensor_kind kind, int32_t para
                              void *to, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .to = to};
-  int owner;
+  int owner = -1;
   PST_TRY(check_range(p, &job, &owner));
   return run_job(p, owner, transfer, &job);
 }
@@ -447,7 +435,7 @@ pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t par
                               int64_t offset, const void *from, int64_t bytes) {
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .from = from};
-  int owner;
+  int owner = -1;
   PST_TRY(check_range(p, &job, &owner));
   return run_job(p, kind == PST_TENSOR_PARAM ? -1 : owner, transfer, &job);
 }
@@ -500,7 +488,7 @@ static const pst_operand *master_of(const pst__worker *w, int32_t param) {
 
 static pst_status init_job(pst__worker *w, void *arg) {
   uint64_t seed = *(const uint64_t *)arg;
-  pst__pass *pass = main_pass(w->p);
+  const pst__pass *pass = main_pass(w->p);
   const pst_stage_code *code = pass->stages[w->index].code;
   pst_status st = PST_OK;
   float *x = malloc(CHUNK_ELEMENTS * sizeof *x);

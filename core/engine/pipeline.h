@@ -31,12 +31,6 @@ typedef enum pst_backward {
   PST_BACKWARD_EACH_SPLIT, /* the schedule's B becomes I and W */
 } pst_backward;
 
-typedef struct pst_stage_place {
-  pst_device *device; /* borrowed; one per stage */
-  const int *cores;   /* the worker thread is bound to these; NULL: not bound */
-  int n_cores;
-} pst_stage_place;
-
 /* Called by a worker before each action of a step; a status other than OK is that worker's failure. For tests
  * and faults. */
 typedef pst_status (*pst_action_hook)(void *user, int worker, int64_t step, pst_action action);
@@ -46,10 +40,10 @@ typedef struct pst_pipeline_options {
   pst_graph *loss;   /* for evaluation; may be NULL */
   pst_graph *logits; /* for generation; may be NULL */
   int n_stages;
-  const int32_t *cut; /* n_stages + 1 unit numbers */
-  const pst_stage_place *places;
-  pst_transport *transport; /* borrowed; carries n_stages workers */
-  const char *schedule;     /* "1f1b" */
+  const int32_t *cut;         /* n_stages + 1 unit numbers */
+  pst_device *const *devices; /* one per stage, borrowed */
+  pst_transport *transport;   /* borrowed; carries n_stages workers */
+  const char *schedule;       /* "1f1b" */
   int extra_forwards;
   int64_t microbatches; /* of a step and of an evaluation; logits take one */
   pst_backward backward;
@@ -64,6 +58,11 @@ typedef struct pst_pipeline_options {
 PST_CHECKED pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline);
 PST_CHECKED pst_status pst_pipeline_start(pst_pipeline *pipeline);
 void pst_pipeline_destroy(pst_pipeline *pipeline);
+
+/* True when a worker hangs and cannot be ended: then destroy does nothing, and the pipeline's devices, graphs
+ * and transport must stay.
+ */
+bool pst_pipeline_lost(const pst_pipeline *pipeline);
 
 /* Planned bytes of one stage, all copies counted. */
 typedef struct pst_stage_memory {
@@ -130,6 +129,9 @@ PST_CHECKED pst_status pst_pipeline_read(pst_pipeline *pipeline, pst_tensor_kind
                                          int moment, int64_t offset, void *to, int64_t bytes);
 PST_CHECKED pst_status pst_pipeline_write(pst_pipeline *pipeline, pst_tensor_kind kind, int32_t param,
                                           int moment, int64_t offset, const void *from, int64_t bytes);
+
+/* The stage that owns a parameter: that of its earliest use; -1 for none. */
+int pst_pipeline_owner(const pst_pipeline *pipeline, int32_t param);
 
 /* Moments the optimizer keeps for each parameter, and their names ("m", "v", "velocity", "master"). */
 int pst_pipeline_moments(const pst_pipeline *pipeline, const char *out_names[PST_MAX_MOMENTS]);

@@ -68,6 +68,25 @@ struct pst_transport {
   const pst_transport_table *table;
 };
 
+/* How a transport is made; each folder of transports/ defines one as `const pst_transport_driver
+ * pst_transport_<folder>`. */
+typedef struct pst_transport_options {
+  int n_workers;   /* at least 1 */
+  int64_t spin_ns; /* how long a waiting worker spins before it sleeps; 0: not at all, right where workers
+                      share cores */
+} pst_transport_options;
+
+typedef struct pst_transport_driver {
+  const char *name;
+  pst_status (*create)(const pst_transport_options *options, pst_transport **out_transport);
+} pst_transport_driver;
+
+/* Every transport built in; NULL at the end. The build writes this array. */
+extern const pst_transport_driver *const pst_transports[];
+
+/* NULL when this build has none of that name. */
+const pst_transport_driver *pst_transport_find(const char *name);
+
 /* Waits until the request is complete or the transport aborted. For the worker's own thread. */
 PST_CHECKED pst_status pst_transport_wait(pst_transport *t, int worker, const pst_request *request);
 

@@ -22,7 +22,7 @@ typedef struct op_case {
   int special_input; /* this input gets special_value at special_index; -1: none */
   int64_t special_index;
   double special_value;
-  double tolerance; /* on max|a - b| / (0.01 + max|b|) of each output */
+  double tolerance, floor; /* max|a - b| / (floor + max|b|) of each output is at most the tolerance */
 } op_case;
 
 typedef struct case_list {

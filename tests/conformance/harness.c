@@ -200,9 +200,9 @@ static bool guards_intact(const stand *s, harness_result *r) {
   return true;
 }
 
-/* Non-finite elements must agree in kind; over the others max|a - b| / (0.01 + max|b|) is the error. */
+/* Non-finite elements must agree in kind; over the others max|a - b| / (floor + max|b|) is the error. */
 static bool operand_agrees(const stand *s, const char *label, int index, const pst_operand *o,
-                           const double *want, double tolerance, harness_result *r) {
+                           const double *want, const op_case *c, harness_result *r) {
   const uint8_t *at = image_of(s, o)->after + o->offset;
   double worst = 0, scale = 0;
   int64_t where = 0, n = pst_operand_elements(o);
@@ -219,12 +219,12 @@ static bool operand_agrees(const stand *s, const char *label, int index, const p
       where = i;
     }
   }
-  double error = worst / (0.01 + scale);
+  double error = worst / (c->floor + scale);
   if (error > r->error) r->error = error;
-  if (error > tolerance)
+  if (error > c->tolerance)
     return wrong(r,
                  "%s[%d] element %" PRId64 " of %" PRId64 ": seen %.9g, wanted %.9g, error %.3g above %.3g",
-                 label, index, where, n, decode(o, at, where), want[where], error, tolerance);
+                 label, index, where, n, decode(o, at, where), want[where], error, c->tolerance);
   return true;
 }
 
@@ -247,12 +247,10 @@ static void collect_all(const stand *s, harness_result *r) {
 }
 
 static bool agrees(const stand *s, const op_case *c, const case_values *v, harness_result *r) {
-  /* with a master the parameter is only its rounding; masters and moments are fp32 all the same */
   for (int i = 0; i < PST_OP_MAX_OUT; i++)
-    if (v->out[i] && !operand_agrees(s, "out", i, &s->op.out[i], v->out[i], c->tolerance, r)) return false;
+    if (v->out[i] && !operand_agrees(s, "out", i, &s->op.out[i], v->out[i], c, r)) return false;
   for (int i = 0; i < PST_OP_MAX_ACC; i++)
-    if (v->acc[i] && !operand_agrees(s, "acc", i, &s->op.acc[i], v->acc_result[i], c->tolerance, r))
-      return false;
+    if (v->acc[i] && !operand_agrees(s, "acc", i, &s->op.acc[i], v->acc_result[i], c, r)) return false;
   return true;
 }
 

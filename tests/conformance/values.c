@@ -73,12 +73,14 @@ static void fill_indices(const op_case *c, int which, double *x) {
   case PST_OP_linear_cross_entropy_grad:
     limit = pst_operand_elements(&op->in[1]) / pst_operand_width(&op->in[0]);
     break;
+  case PST_OP_take:
+    limit = op->in[0].dim[1];
+    break;
   default:
     limit = op->in[0].dim[1] + 1;
   }
-  bool targets =
-      which ==
-      (op->code == PST_OP_linear_cross_entropy || op->code == PST_OP_linear_cross_entropy_grad ? 2 : 1);
+  bool targets = op->code == PST_OP_cross_entropy || op->code == PST_OP_cross_entropy_grad ||
+                 op->code == PST_OP_linear_cross_entropy || op->code == PST_OP_linear_cross_entropy_grad;
   for (int64_t i = 0; i < n; i++) {
     x[i] = (double)random_below(c->seed, 100 + (uint64_t)which, i, limit);
     if (targets && i % 5 == 0 && i + 1 < n) x[i] = -1;

@@ -5,7 +5,6 @@
 #include "core/checkpoint/config.h"
 #include "core/device/registry.h"
 #include "tests/support.h"
-#include "transports/inproc/inproc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +64,6 @@ pst_status toy_try_create(const toy_options *options, toy **out_toy) {
   const toy_options *o = &t->options;
   int k = o->n_stages;
   int32_t *even = malloc((size_t)(k + 1) * sizeof *even);
-  pst_stage_place *places = calloc((size_t)k, sizeof *places);
   t->devices = calloc((size_t)k, sizeof *t->devices);
   t->tokens = malloc((size_t)(o->batch * o->microbatches * o->sequence) * sizeof *t->tokens);
   t->targets = malloc((size_t)(o->batch * o->microbatches * o->sequence) * sizeof *t->targets);
@@ -79,15 +77,15 @@ pst_status toy_try_create(const toy_options *options, toy **out_toy) {
   for (int s = 0; s < k; s++) {
     pst_device_options d = {.spec = "cpu", .n_threads = o->threads, .isa = o->isa, .gemm = o->gemm};
     PST_GOTO(st, pst_driver_find("cpu")->open(&d, &t->devices[s]), done);
-    places[s].device = t->devices[s];
   }
-  PST_GOTO(st, pst_inproc_create(&(pst_inproc_options){.n_workers = k}, &t->transport), done);
+  PST_GOTO(st, pst_transport_find("inproc")->create(&(pst_transport_options){.n_workers = k}, &t->transport),
+           done);
   pst_pipeline_options p = {.train = t->train,
                             .loss = t->loss,
                             .logits = t->logits,
                             .n_stages = k,
                             .cut = o->cut ? o->cut : even,
-                            .places = places,
+                            .devices = t->devices,
                             .transport = t->transport,
                             .schedule = o->schedule,
                             .extra_forwards = o->extra_forwards,
@@ -105,7 +103,6 @@ pst_status toy_try_create(const toy_options *options, toy **out_toy) {
   t = NULL;
 done:
   free(even);
-  free(places);
   toy_destroy(t);
   return st;
 }
@@ -117,7 +114,7 @@ toy *toy_create(const toy_options *options) {
 }
 
 void toy_destroy(toy *t) {
-  if (!t) return;
+  if (!t || pst_pipeline_lost(t->pipeline)) return;
   pst_pipeline_destroy(t->pipeline);
   if (t->transport) t->transport->table->destroy(t->transport);
   for (int s = 0; t->devices && s < t->options.n_stages; s++)

@@ -363,6 +363,13 @@ static void slice_grad(const reference_call *c) {
     }
 }
 
+/* Row positions[s] of each sequence s. */
+static void take(const reference_call *c) {
+  int64_t b = c->op->in[0].dim[0], T = c->op->in[0].dim[1], C = c->op->in[0].dim[2];
+  for (int64_t s = 0; s < b; s++)
+    for (int64_t j = 0; j < C; j++) c->out[0][s * C + j] = c->in[0][(s * T + (int64_t)c->in[1][s]) * C + j];
+}
+
 /* ---- cross entropy ---- */
 
 /* Loss and, where wanted, scaled logit gradient of one row; an ignored target gives zeros whatever the

@@ -2,7 +2,8 @@
  * exactly.
  *
  *   bench_attention                              the two shapes of the small models, 1 thread, every set
- *   bench_attention T d H G b causal p threads   one shape, packed
+ *   bench_attention T d H G b causal p threads [set]
+ *                                                one shape, packed
  *
  * A line per direction: the best time of several, useful products (those that the mathematics needs) and
  * executed ones (padding of blocks included) in GFLOP/s.
@@ -15,6 +16,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct shape {
   int64_t T, d, H, G, b;
@@ -66,7 +68,7 @@ static float *room(int64_t n) {
 
 static double best_ns(pst_team *team, pst_cpu_call *call) {
   double best = INFINITY;
-  for (int i = 0; i < 15; i++) {
+  for (int i = 0; i < 25; i++) {
     int64_t start = pst_clock_ns();
     pst_team_run(team, run_kernel, call);
     double ns = (double)(pst_clock_ns() - start);
@@ -139,7 +141,7 @@ int main(int argc, char **argv) {
   shape list[] = {
       {256, 64, 6, 6, 4, true, 0, 1}, {64, 32, 4, 4, 12, true, 0, 1}, {256, 64, 6, 6, 4, true, 0.1f, 1}};
   int n = (int)(sizeof list / sizeof *list);
-  if (argc == 9) {
+  if (argc == 9 || argc == 10) {
     list[0] = (shape){.T = atoll(argv[1]),
                       .d = atoll(argv[2]),
                       .H = atoll(argv[3]),
@@ -150,11 +152,12 @@ int main(int argc, char **argv) {
                       .threads = atoi(argv[8])};
     n = 1;
   } else if (argc != 1) {
-    fprintf(stderr, "usage: bench_attention [T d H G b causal p threads]\n");
+    fprintf(stderr, "usage: bench_attention [T d H G b causal p threads [set]]\n");
     return 2;
   }
   for (int i = 0; i < n; i++)
     for (int k = 0; k < 3; k++) {
+      if (argc == 10 && strcmp(argv[9], sets[k])) continue;
       int status = bench(&list[i], sets[k]);
       if (status) return status;
     }

@@ -1,6 +1,7 @@
-#include "transports/inproc/inproc.h"
-
+/* Messages between threads of one process: one copy, from the sender's memory into the receiver's. Whoever
+ * posts second copies. Posting takes no lock and makes no system call unless the other side sleeps. */
 #include "core/base/event.h"
+#include "core/transport/transport.h"
 
 #include <pthread.h>
 #include <stdalign.h>
@@ -22,7 +23,7 @@ typedef struct mailbox {
 
 typedef struct inproc {
   pst_transport base;
-  pst_inproc_options options;
+  pst_transport_options options;
   pst_event *events; /* per worker */
   struct pst_channel *channels;
   _Atomic int aborted;  /* a pst_status */
@@ -167,7 +168,7 @@ static const pst_transport_table table = {
     .health = health,
 };
 
-pst_status pst_inproc_create(const pst_inproc_options *options, pst_transport **out_transport) {
+static pst_status create(const pst_transport_options *options, pst_transport **out_transport) {
   if (options->n_workers < 1)
     return pst_fail(PST_INVALID, "a transport for %d workers: wanted at least 1", options->n_workers);
   inproc *t = calloc(1, sizeof *t);
@@ -182,3 +183,5 @@ pst_status pst_inproc_create(const pst_inproc_options *options, pst_transport **
   *out_transport = &t->base;
   return PST_OK;
 }
+
+const pst_transport_driver pst_transport_inproc = {.name = "inproc", .create = create};

@@ -306,6 +306,11 @@ static void push_sequence(case_list *l, int64_t width) {
   c->op.in[1] = f32(3, 9, width);
   c->op.acc[0] = f32(13, width, 0);
   c->op.acc[1] = f32(12, width, 0);
+  c = push(l, "take", PST_OP_take);
+  c->n_ids = 9;
+  c->op.in[0] = f32(3, 9, width);
+  c->op.in[1] = ids(3, 0);
+  c->op.out[0] = f32(3, width, 0);
   c = push(l, "slice", PST_OP_slice);
   c->op.attrs.start = 3;
   c->op.in[0] = f32(5, 7, width + 5);

@@ -24,6 +24,17 @@ GLIBC_KEEP = {
 JEMALLOC_KEEP = "background_thread:false,metadata_thp:auto,dirty_decay_ms:-1,muzzy_decay_ms:-1"
 
 
+def library(allocator):
+    return sorted(glob.glob(f"/usr/lib/*/lib{allocator}*.so.*"))
+
+
+def malloc_choice(name):
+    """What `auto` means here: jemalloc and tcmalloc keep the buffer of the logits, glibc maps it anew in each step."""
+    if name != "auto":
+        return name
+    return next((a for a in ("jemalloc", "tcmalloc") if library(a)), "glibc")
+
+
 def malloc_environment(name):
     """The environment that makes the process use allocator `name`, or SystemExit if it is not installed."""
     if name == "default":
@@ -32,14 +43,14 @@ def malloc_environment(name):
         return dict(GLIBC_KEEP)
     if name == "glibc-thp":
         return dict(GLIBC_KEEP, GLIBC_TUNABLES="glibc.malloc.hugetlb=1")
-    found = sorted(glob.glob(f"/usr/lib/*/lib{name}*.so.*"))
+    found = library(name)
     if not found:
         raise SystemExit(f"--malloc {name}: no lib{name} in /usr/lib; install it or choose glibc")
     return {"LD_PRELOAD": found[0], "MALLOC_CONF": JEMALLOC_KEEP}
 
 
 def openblas_core():
-    """The OpenBLAS kernel set for this CPU; older OpenBLAS takes a CPU it does not know for a Prescott, some 3x slower."""
+    """The OpenBLAS kernel set for this CPU. OpenBLAS 0.3.21 takes a CPU it does not know for a Prescott."""
     with open("/proc/cpuinfo") as f:
         flags = next((line for line in f if line.startswith("flags")), "").split()
     return {"OPENBLAS_CORETYPE": "SkylakeX"} if "avx512vl" in flags else (
@@ -48,6 +59,7 @@ def openblas_core():
 
 def reexec(malloc, threads):
     """Starts the script anew with settings that only a fresh process takes up; returns in the new process."""
+    malloc = malloc_choice(malloc)
     if os.environ.get("PEER_MALLOC") == malloc:
         return
     env = dict(openblas_core())
@@ -60,7 +72,8 @@ def reexec(malloc, threads):
 def add_common_options(parser):
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", choices=("none", "default"), default="none")
-    parser.add_argument("--malloc", choices=("default", "glibc", "glibc-thp", "jemalloc", "tcmalloc"), default="glibc")
+    parser.add_argument("--malloc", choices=("auto", "default", "glibc", "glibc-thp", "jemalloc", "tcmalloc"),
+                        default="auto")
     parser.add_argument("--zero-grad", choices=("none", "zero"), default="none", help="drop gradients or clear them")
     parser.add_argument("--seed", type=int, default=1)
 
@@ -186,14 +199,25 @@ def sgemm_gflops(n=1024, runs=100):
 
 
 class CpuShare:
-    """Part of the processor time that `threads` threads could have had which this process got: near 1 on an idle
-    machine. Below 0.9 the wall-clock figures beside it tell of the machine's other load, not of the peer."""
+    """Of the time that this process's threads wanted to run, the part they did: near 1 on an idle machine. Below 0.9 the
+    wall-clock figures beside it tell of the machine's other load, not of the peer. Sleeping, as in a bubble, costs nothing."""
 
     def __init__(self):
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        self.start = self.now()
 
-    def read(self, threads):
-        return (time.process_time() - self.cpu) / ((time.perf_counter() - self.wall) * threads)
+    @staticmethod
+    def now():
+        ran = queued = 0
+        for path in glob.glob("/proc/self/task/*/schedstat"):
+            with open(path) as f:
+                fields = f.read().split()
+            ran, queued = ran + int(fields[0]), queued + int(fields[1])
+        return ran, queued
+
+    def read(self):
+        """Returns (share, seconds of processor time) since the start."""
+        ran, queued = (b - a for a, b in zip(self.start, self.now()))
+        return ran / max(1, ran + queued), ran / 1e9
 
 
 def minor_faults():

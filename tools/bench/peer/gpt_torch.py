@@ -52,7 +52,7 @@ def timed(run_step):
         start = time.perf_counter()
         run_step(x[i % 4], y[i % 4])
         seconds.append(time.perf_counter() - start)
-    return seconds, (common.minor_faults() - faults) / args.steps, share.read(args.threads)
+    return seconds, (common.minor_faults() - faults) / args.steps, share.read()
 
 
 def report(seconds, faults, share, loss, optimizer, sgemm):
@@ -63,8 +63,8 @@ def report(seconds, faults, share, loss, optimizer, sgemm):
         tokens_per_second=round(tokens / common.median(seconds), 1), best_tokens_per_second=round(tokens / min(seconds), 1),
         ms_per_step=round(1e3 * common.median(seconds), 2), loss=round(loss, 4), optimizer=optimizer,
         sgemm_gflops=[round(g, 1) for g in sgemm], minor_faults_per_step=round(faults),
-        cpu_share=round(share, 3), tokens_per_cpu_second=round(tokens * args.steps / (share * args.threads * sum(seconds)), 1),
-        **shape, **common.process_facts())),
+        cpu_share=round(share[0], 3),
+        tokens_per_cpu_second=None if args.pipeline else round(tokens * args.steps / share[1], 1), **shape, **common.process_facts())),
         flush=True)
 
 

@@ -83,7 +83,7 @@ def main():
         optimizer.zero_grad(set_to_none=args.zero_grad == "none")
         seconds.append(time.perf_counter() - start)
 
-    cpu_share = share.read(args.threads)
+    cpu_share, _ = share.read()
     valid_loss, valid_tokens = validation_loss(model, valid)
     typical = common.median(seconds)
     print(json.dumps(dict(
