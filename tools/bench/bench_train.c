@@ -126,14 +126,14 @@ static double simulated_bubble(const pst_pipeline *p, long stages, long microbat
     t[stages + s] = (double)(w.input_ns + w.backward_ns) * k;
     t[2 * stages + s] = (double)w.weight_ns * k;
   }
-  pst_simulate_options options;
-  pst_simulate_options_init(&options);
-  options.forward_s = t;
-  options.input_s = t + stages;
-  options.weight_s = t + 2 * stages;
+  pst_simulate_options so;
+  pst_simulate_options_init(&so);
+  so.forward_s = t;
+  so.input_s = t + stages;
+  so.weight_s = t + 2 * stages;
   pst_simulation *result = NULL;
   double bubble = -1;
-  if (pst_schedule_simulate(pst_pipeline_schedule(p), &options, &result) == PST_OK)
+  if (pst_schedule_simulate(pst_pipeline_schedule(p), &so, &result) == PST_OK)
     bubble = result->bubble_makespan;
   pst_simulation_destroy(result);
   free(t);
