@@ -77,6 +77,21 @@ static pst_status separate_backward(pst_schedule **schedule) {
   return PST_OK;
 }
 
+/* An input that W reads arrives in a DEFER slot, as soon as I has freed the STASH slot: W of the microbatch
+ * before in that DEFER slot must be over by then. Weight gradients run in ascending order. */
+static void cover_early_inputs(const pst_stage_code *code, const pst_action_list *list, int *defer) {
+  bool deferred = false;
+  for (int i = 0; i < code->receive_forward.n; i++)
+    deferred = deferred || code->receive_forward.at[i].at.segment == PST_SEGMENT_DEFER;
+  int64_t over = 0; /* microbatches whose W is over */
+  for (size_t i = 0; deferred && i < list->count; i++) {
+    pst_action a = list->items[i];
+    if (a.kind == PST_ACTION_W || a.kind == PST_ACTION_B) over = (int64_t)a.microbatch + 1;
+    if (a.kind == PST_ACTION_RECV_F && (int64_t)a.microbatch + 1 - over > *defer)
+      *defer = (int)((int64_t)a.microbatch + 1 - over);
+  }
+}
+
 static pst_status make_schedule(pst_pipeline *p, pst__pass *pass) {
   bool training = pass == &p->train;
   pst_status st = PST_OK;
@@ -102,6 +117,8 @@ static pst_status make_schedule(pst_pipeline *p, pst__pass *pass) {
   lower.no_gradient = no_gradient;
   PST_GOTO(st, pst_schedule_buffers(compute, &lower, buffers), done);
   PST_GOTO(st, pst_schedule_lower(compute, &lower, buffers, &pass->schedule), done);
+  for (int s = 0; s < p->n; s++)
+    cover_early_inputs(pass->stages[s].code, &pass->schedule->lists[s], &buffers[s].defer);
   PST_GOTO(st, pst_schedule_check(pass->schedule, &lower, buffers), done);
   for (int s = 0; s < p->n; s++) pass->stages[s].buffers = buffers[s];
 done:
