@@ -156,6 +156,14 @@ static pst_status input_gradient(pst__worker *w, const pst__step_job *job, pst__
   return pst__run(w, &s->code->input_gradient, bind, &w->stats.input_ns);
 }
 
+/* Gradients that W reads too are sent from their DEFER slot: it is written again only when they are gone. */
+static pst_status wait_deferred(pst__worker *w, const pst__stage *s, int64_t m) {
+  for (int i = 0; i < s->code->send_backward.n; i++)
+    if (s->code->send_backward.at[i].at.segment == PST_SEGMENT_DEFER)
+      return wait_ring(w, s->sent_backward, s->buffers.defer, m);
+  return PST_OK;
+}
+
 /* B, in the form the stage was lowered to. In the early form the gradient leaves between I and W. */
 static pst_status backward(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m,
                            unsigned kind) {
@@ -163,6 +171,7 @@ static pst_status backward(pst__worker *w, const pst__step_job *job, pst__stage 
   if (kind != PST_ACTION_W) {
     PST_TRY(pst__wait_message(w, &s->received_backward[m]));
     PST_TRY(wait_ring(w, s->sent_backward, s->buffers.out_gradient, m));
+    PST_TRY(wait_deferred(w, s, m));
   }
   PST_TRY(set_microbatch(w, job, m));
   if (s->code->form == PST_BACKWARD_FUSED)
@@ -181,6 +190,7 @@ static pst_status receive_forward(pst__worker *w, const pst__step_job *job, pst_
 }
 
 static pst_status receive_backward(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m) {
+  PST_TRY(wait_deferred(w, s, m));
   for (int i = 0; i < s->code->send_backward.n; i++)
     if (s->code->send_backward.at[i].at.segment == PST_SEGMENT_GRAD_IN)
       PST_TRY(wait_ring(w, s->sent_backward, s->buffers.gradient, m));
