@@ -144,7 +144,7 @@ static pst_value matrix(pst_graph *g, const char *name, int64_t rows, int64_t co
 }
 
 void rig_two_streams(pst_graph *g, void *user) {
-  (void)user;
+  const float *dropout = user;
   enum { C = 8, V = RIG_TWO_STREAMS_VOCAB };
   pst_graph_unit(g, "embed");
   pst_value tokens = pst_graph_tokens(g), table = matrix(g, "table", V, C);
@@ -158,7 +158,7 @@ void rig_two_streams(pst_graph *g, void *user) {
   pst_value again = pst_embedding(g, tokens, matrix(g, "third", V, C), PST_NO_VALUE);
   pst_value d =
       pst_add(g, pst_gelu(g, pst_linear(g, c, shared, PST_NO_VALUE, PST_NO_VALUE, false), false), again);
-  d = pst_dropout(g, d, c, 0.2f);
+  d = pst_dropout(g, d, c, dropout ? *dropout : 0.2f);
   pst_graph_unit(g, "late");
   pst_value e = pst_linear(g, d, matrix(g, "late.weight", C, C), PST_NO_VALUE, a, false);
   pst_graph_unit(g, "gate");

@@ -53,7 +53,7 @@ int64_t rig_elements(const rig *r, int32_t param);
 
 /* Two streams and a value used two units later; tokens and targets on middle and last units; one matrix
  * tied over three units of which two are in the middle; received values that weight gradients read.
- * 7 units, vocabulary 11. */
+ * 7 units, vocabulary 11. `user` is NULL or a float: the share that is dropped, 0.2 else. */
 void rig_two_streams(pst_graph *graph, void *user);
 enum { RIG_TWO_STREAMS_UNITS = 7, RIG_TWO_STREAMS_VOCAB = 11 };
 
