@@ -108,6 +108,28 @@ pst_status pst__pass_compute(const pst_pipeline *p, bool training, int64_t micro
   return PST_OK;
 }
 
+static bool in_defer(const pst_ports *ports) {
+  for (int i = 0; i < ports->n; i++)
+    if (ports->at[i].at.segment == PST_SEGMENT_DEFER) return true;
+  return false;
+}
+
+/* What W reads arrives in a DEFER slot, and may do so before its F or I: an activation as soon as I has freed
+ * the STASH slot, a gradient as soon as the ring has room. W of the microbatch before in that slot must be
+ * over by then. W runs in ascending order. */
+static void cover_early_arrivals(const pst_stage_code *code, const pst_action_list *list, int *defer) {
+  bool forward = in_defer(&code->receive_forward), backward = in_defer(&code->receive_backward);
+  int64_t over = 0; /* microbatches whose W is over */
+  for (size_t i = 0; i < list->count; i++) {
+    pst_action a = list->items[i];
+    int64_t m = (int64_t)a.microbatch;
+    if (a.chunk != code->stage) continue;
+    if (a.kind == PST_ACTION_W || a.kind == PST_ACTION_B) over = m + 1;
+    bool arrives = (a.kind == PST_ACTION_RECV_F && forward) || (a.kind == PST_ACTION_RECV_B && backward);
+    if (arrives && m + 1 - over > *defer) *defer = (int)(m + 1 - over);
+  }
+}
+
 /* From compute actions to the full list, proved. */
 static pst_status finish_schedule(pst_pipeline *p, pst__pass *pass) {
   pst_status st = PST_OK;
@@ -123,6 +145,8 @@ static pst_status finish_schedule(pst_pipeline *p, pst__pass *pass) {
   lower.no_gradient = no_gradient;
   PST_GOTO(st, pst_schedule_buffers(pass->compute, &lower, buffers), done);
   PST_GOTO(st, pst_schedule_lower(pass->compute, &lower, buffers, &pass->schedule), done);
+  for (int s = 0; s < p->n; s++)
+    cover_early_arrivals(pass->stages[s].code, &pass->schedule->lists[p->worker_of[s]], &buffers[s].defer);
   PST_GOTO(st, pst_schedule_check(pass->schedule, &lower, buffers), done);
   for (int s = 0; s < p->n; s++) pass->stages[s].buffers = buffers[s];
 done:

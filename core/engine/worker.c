@@ -203,11 +203,20 @@ static pst_status run_backward(pst__chunk *c, const pst__step_job *job, pst__sta
   return PST_OK;
 }
 
+/* Gradients that W reads too are sent from their DEFER slot: it is written again only when they are gone. */
+static pst_status wait_deferred(pst__worker *w, const pst__stage *s, int64_t m) {
+  for (int i = 0; i < s->code->send_backward.n; i++)
+    if (s->code->send_backward.at[i].at.segment == PST_SEGMENT_DEFER)
+      return wait_ring(w, s->sent_backward, s->buffers.defer, m);
+  return PST_OK;
+}
+
 static pst_status backward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m, unsigned kind) {
   pst__worker *w = c->worker;
   if (kind != PST_ACTION_W) {
     PST_TRY(pst__wait_message(w, &s->received_backward[m]));
     PST_TRY(wait_ring(w, s->sent_backward, s->buffers.out_gradient, m));
+    PST_TRY(wait_deferred(w, s, m));
   }
   PST_TRY(set_microbatch(w, job, m));
   return run_backward(c, job, s, m, kind);
