@@ -1,7 +1,7 @@
 #include "core/engine/run_internal.h"
 
 #include "core/base/file.h"
-#include "core/checkpoint/checksum.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/config.h"
 #include "core/engine/weights.h"
 
@@ -43,13 +43,13 @@ static pst_status save_tensors(pst_run *run, pst_checkpoint_save *save, const ch
 static pst_status save_config(const pst_run *run, pst_checkpoint_save *save) {
   char *path = NULL, *text = NULL;
   pst_status st = PST_OK;
-  pst_checksum sum;
+  pst_hash sum;
   PST_GOTO(st, pst_checkpoint_save_path(save, config_file, &path), done);
   PST_GOTO(st, pst_model_config_format(&run->config, &text), done);
   PST_GOTO(st, pst_file_write(path, text, strlen(text)), done);
-  pst_checksum_init(&sum);
-  pst_checksum_add(&sum, text, strlen(text));
-  st = pst_checkpoint_save_add(save, config_file, pst_checksum_value(&sum));
+  pst_hash_init(&sum, 0);
+  pst_hash_update(&sum, text, strlen(text));
+  st = pst_checkpoint_save_add(save, config_file, pst_hash_value(&sum));
 done:
   free(text);
   free(path);

@@ -49,7 +49,7 @@ static pst_status hold_out(pst_run *run) {
   if (st != PST_OK) {
     pst_log(run->logger, PST_LOG_WARN, "no validation: %s: too short to hold out a share of %g",
             f->data.train, f->data.split);
-    return PST_OK;
+    return pst_settings_default(run->settings, "data.split", "0");
   }
   run->train = train;
   run->valid = valid;

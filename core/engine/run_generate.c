@@ -162,7 +162,7 @@ done:
   return st;
 }
 
-/* ---- samples of a training run ---- */
+/* ---- samples of a training run: the prompt and what follows ---- */
 
 typedef struct text {
   char *at;
@@ -183,9 +183,12 @@ static void append(void *user, int32_t id) {
 pst_status pst__run_sample(pst_run *run, const pst_run_events *events) {
   const pst_runfile *f = &run->file;
   enum { ID_BYTES = 12 };
-  text t = {.bytes = run->bytes, .room = (size_t)f->sample.tokens * ID_BYTES + ID_BYTES};
+  size_t prompt_bytes = strlen(f->sample.prompt);
+  text t = {.bytes = run->bytes, .room = prompt_bytes + (size_t)f->sample.tokens * ID_BYTES + ID_BYTES};
   t.at = malloc(t.room);
   if (!t.at) return pst_fail(PST_NO_MEMORY, "no memory for a sample of %d tokens", f->sample.tokens);
+  memcpy(t.at, f->sample.prompt, prompt_bytes);
+  t.n = prompt_bytes;
   pst_generate_options o = {.prompt_text = f->sample.prompt,
                             .tokens = f->sample.tokens,
                             .temperature = f->sample.temperature,

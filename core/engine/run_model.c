@@ -125,6 +125,19 @@ static pst_status from_directory(pst_run *run) {
 
 /* ---- both ---- */
 
+/* What was left open goes into the resolved run file. */
+static pst_status resolve(pst_run *run) {
+  pst_settings *s = run->settings;
+  char text[32], path[64];
+  snprintf(text, sizeof text, "%d", run->file.data.sequence);
+  PST_TRY(pst_settings_default(s, "data.sequence", text));
+  for (size_t i = 0; i < run->file.n_stages; i++) {
+    snprintf(path, sizeof path, "stages.%zu.device", i);
+    PST_TRY(pst_settings_default(s, path, "cpu"));
+  }
+  return PST_OK;
+}
+
 static pst_status check_layout(pst_run *run) {
   const pst_runfile *f = &run->file;
   const pst_model_config *c = &run->config;
@@ -150,7 +163,8 @@ pst_status pst__run_model(pst_run *run, const char *directory) {
     PST_TRY(from_directory(run));
   else
     PST_TRY(from_keys(run));
-  return check_layout(run);
+  PST_TRY(check_layout(run));
+  return resolve(run);
 }
 
 /* The embedding belongs to the first stage, the head to the last; a layer is two units. */

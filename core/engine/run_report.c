@@ -50,12 +50,19 @@ static void name_layers(const pst_run *run, int s, char *text, size_t bytes) {
            *layers && *head ? ", " : "", head);
 }
 
+static int32_t first_use(const pst_graph *g, pst_value v) {
+  for (int32_t i = 0; i < g->nodes.n; i++)
+    for (int j = 0; j < PST_OP_MAX_IN; j++)
+      if (g->nodes.at[i].in[j] == v) return g->nodes.at[i].unit;
+  return -1;
+}
+
 /* Parameters counted at the stage of their first use. */
 static void count_params(const pst_run *run, int s, int64_t *out_n, int64_t *out_bytes) {
   const pst_graph *g = run->assembly->any;
   *out_n = *out_bytes = 0;
   for (int32_t p = 0; p < g->params.n; p++) {
-    int32_t unit = g->params.at[p].use_units[0];
+    int32_t unit = first_use(g, g->params.at[p].value);
     if (unit < run->assembly->cut[s] || unit >= run->assembly->cut[s + 1]) continue;
     int64_t n = pst_assembly_elements(run->assembly, p);
     *out_n += n;
@@ -297,10 +304,11 @@ static void advise(const pst_run *run, double runtime_share, FILE *out) {
     said++;
   }
   if (runtime_share > 0.01) {
-    fprintf(
-        out,
-        "- the runtime's own share is %.1f %%: the ops are short, a larger batch.micro makes them longer\n",
-        100 * runtime_share);
+    fprintf(out,
+            "- the runtime's own share is %.1f %%: ops are short (a larger batch.micro makes them longer), "
+            "or other "
+            "programs take the cores\n",
+            100 * runtime_share);
     said++;
   }
   if (!said) fprintf(out, "- nothing stands out\n");

@@ -186,6 +186,27 @@ static pst_status fits_param(const loading *l, const pst_safetensors_tensor *t, 
   return fits(l, t, l->a->any->params.at[p].name, v->rank, v->dim);
 }
 
+/* A shared tensor that was stored once, under its other name: the file's metadata maps the name that is not
+ * there to the one that is. */
+static const pst_safetensors_tensor *find_alias(const loading *l, const char *name) {
+  const char *other = pst_safetensors_metadata(l->set, name);
+  for (int i = 0; i < N_PREFIXES && !other; i++) {
+    size_t n = strlen(prefixes[i]);
+    char longer[NAME_BYTES];
+    if (strncmp(name, prefixes[i], n) == 0) other = pst_safetensors_metadata(l->set, name + n);
+    if (other) break;
+    snprintf(longer, sizeof longer, "%s%s", prefixes[i], name);
+    other = pst_safetensors_metadata(l->set, longer);
+  }
+  return other ? pst_safetensors_find(l->set, other) : NULL;
+}
+
+static bool is_alias(const loading *l, const pst_safetensors_tensor *t) {
+  for (int32_t p = 0; p < l->a->any->params.n; p++)
+    if (find_alias(l, l->a->any->params.at[p].name) == t) return true;
+  return false;
+}
+
 /* Gives every tensor of the file to its parameter; `out_head` gets a head stored beside a tied embedding. */
 static pst_status assign(loading *l, const pst_safetensors_tensor **out_head) {
   *out_head = NULL;
@@ -201,28 +222,13 @@ static pst_status assign(loading *l, const pst_safetensors_tensor **out_head) {
     } else if (same_name(t->name, "lm_head.weight") && tied_table(l->a) >= 0) {
       PST_TRY(fits_param(l, t, tied_table(l->a)));
       *out_head = t;
-    } else if (!is_buffer(t->name)) {
+    } else if (!is_buffer(t->name) && !is_alias(l, t)) {
       return pst_fail(PST_INVALID, "%s: tensor %s is none of the model's (%d parameters, the first is %s)",
                       pst_safetensors_path(l->set, t->file), t->name, l->a->any->params.n,
                       l->a->any->params.at[0].name);
     }
   }
   return PST_OK;
-}
-
-/* A shared tensor that was stored once, under its other name: the file's metadata maps the name that is not
- * there to the one that is. */
-static const pst_safetensors_tensor *find_alias(const loading *l, const char *name) {
-  const char *other = pst_safetensors_metadata(l->set, name);
-  for (int i = 0; i < N_PREFIXES && !other; i++) {
-    size_t n = strlen(prefixes[i]);
-    char longer[NAME_BYTES];
-    if (strncmp(name, prefixes[i], n) == 0) other = pst_safetensors_metadata(l->set, name + n);
-    if (other) break;
-    snprintf(longer, sizeof longer, "%s%s", prefixes[i], name);
-    other = pst_safetensors_metadata(l->set, longer);
-  }
-  return other ? pst_safetensors_find(l->set, other) : NULL;
 }
 
 /* Chunk by chunk; NaN compares by its bits. */

@@ -139,10 +139,10 @@ static void killed_at_any_moment(void **state) {
   enum { ROUNDS = 20 };
   uint64_t seed = (uint64_t)time(NULL);
   print_message("seed %llu\n", (unsigned long long)seed);
-  const char *whole[] = {"name=whole", "stages=[{}, {}]", "steps=30"};
+  const char *whole[] = {"name=whole", "stages=[{}, {}]", "steps=100"};
   assert_ok(runs_train(r, whole, COUNT(whole)));
-  uint64_t want = runs_weights(r, "whole", 30);
-  const char *sets[] = {"name=broken", "stages=[{}, {}]", "steps=30", "checkpoint.every=1",
+  uint64_t want = runs_weights(r, "whole", 100);
+  const char *sets[] = {"name=broken", "stages=[{}, {}]", "steps=100", "checkpoint.every=1",
                         "checkpoint.keep=2"};
   int killed = 0;
   bool ended = false;
@@ -151,7 +151,7 @@ static void killed_at_any_moment(void **state) {
     pst_rng_philox(pst_rng_key_make(seed, 2), (uint32_t[4]){(uint32_t)i, 0, 0, 0}, x);
     pid_t pid = fork();
     if (pid == 0) child(r, sets, COUNT(sets));
-    sleep_ns(5000000 + x[0] % 60000000);
+    sleep_ns(5000000 + x[0] % 40000000);
     kill(pid, SIGKILL);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -162,8 +162,8 @@ static void killed_at_any_moment(void **state) {
   print_message("killed %d times\n", killed);
   assert_true(killed > 0);
   assert_ok(runs_train(r, sets, COUNT(sets)));
-  assert_int_equal(runs_weights(r, "broken", 30), want);
-  check_log(r, "broken", 30);
+  assert_int_equal(runs_weights(r, "broken", 100), want);
+  check_log(r, "broken", 100);
 }
 
 static void done_is_said(void **state) {
