@@ -285,3 +285,7 @@ done:
   pst_run_close(run);
   return st;
 }
+
+const char *pst_run_directory(const pst_run *run) {
+  return run->directory;
+}

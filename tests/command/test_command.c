@@ -371,7 +371,7 @@ static void test_stopped_runs_continue(void **state) {
     assert_string_equal(seen.err, "penstock: finishing step, writing a checkpoint; again to end at once\n");
     if (i > 0) {
       char text[64];
-      snprintf(text, sizeof text, "step %ld: resumed from ", before);
+      snprintf(text, sizeof text, ": step %ld, complete", before);
       expect_text(seen.out, text);
     }
     long now = saved_step();

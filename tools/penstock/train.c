@@ -57,7 +57,6 @@ typedef struct watcher {
   bool quiet;
   bool stepped; /* there is something to report */
   bool unread;  /* standard output takes no more */
-  char *saved;  /* directory of the latest checkpoint; ours */
 } watcher;
 
 /* Called after each line. When its reader is gone the run ends as on a signal; any other reason is said. */
@@ -75,13 +74,6 @@ static void on_log(void *user, pst_log_level level, const char *line) {
   if (level == PST_LOG_WARN && w->progress.terminal) fprintf(w->progress.out, PROGRESS_CLEAR);
   if (level == PST_LOG_INFO && !w->quiet) progress_note(&w->progress, line);
   command_log(NULL, level, line);
-}
-
-static void remember(watcher *w, const char *directory) {
-  char *copy = strdup(directory);
-  if (!copy) return; /* only the closing words need it */
-  free(w->saved);
-  w->saved = copy;
 }
 
 static void on_progress(void *user, const pst_run_progress *figures) {
@@ -112,33 +104,16 @@ static void on_sampled(void *user, int64_t step, const char *text, size_t bytes)
 
 static void on_saved(void *user, int64_t step, const char *directory) {
   watcher *w = user;
-  remember(w, directory);
   progress_say(&w->progress, "step %lld: saved %s", (long long)step, directory);
   check_output(w);
 }
 
-static void on_resumed(void *user, int64_t step, const char *directory) {
-  watcher *w = user;
-  remember(w, directory);
-  progress_say(&w->progress, "step %lld: resumed from %s", (long long)step, directory);
-  check_output(w);
-}
-
-/* A checkpoint lies in DIR/checkpoints/step-N; DIR, where it is a run's, is what the other subcommands take.
- */
-static void print_next(char *saved) {
-  char path[4096];
-  for (int i = 0; i < 2; i++) {
-    char *end = saved ? strrchr(saved, '/') : NULL;
-    if (!end) return;
-    *end = '\0';
-  }
-  if (snprintf(path, sizeof path, "%s/run.yaml", saved) >= (int)sizeof path || access(path, R_OK)) return;
+static void print_next(const char *directory) {
   printf("\nnext:\n"
          "  penstock eval %s\n"
          "  penstock generate %s\n"
          "  penstock export %s hf\n",
-         saved, saved, saved);
+         directory, directory, directory);
 }
 
 /* ---- the subcommand ---- */
@@ -150,7 +125,6 @@ static int train(const char *file, const option_texts *sets, bool dry_run, bool 
                                  .evaluated = on_evaluated,
                                  .sampled = on_sampled,
                                  .saved = on_saved,
-                                 .resumed = on_resumed,
                                  .user = &w};
   pst_run *run = NULL;
   pst_status st;
@@ -177,13 +151,12 @@ static int train(const char *file, const option_texts *sets, bool dry_run, bool 
     printf("\n");
     PST_GOTO(st, pst_run_report(run, stdout), done);
   }
-  print_next(w.saved);
+  print_next(pst_run_directory(w.run));
 done:
   status = command_end(st);
   set_handlers(SIG_DFL);
   atomic_store(&training, NULL);
   pst_run_close(run);
-  free(w.saved);
   return status;
 }
 
