@@ -4,9 +4,10 @@ say() { printf '%s\n' "$*"; }
 section() { printf '\n==== %s\n' "$*"; }
 n_jobs() { nproc 2> /dev/null || echo 2; }
 
-# Is it here? "cmd:NAME", "pc:MODULE" (pkg-config), "lib:FILE" (a shared library), "file:GLOB".
+# Is it here? "cmd:NAME" or "cmd:NAME|OTHER", "pc:MODULE" (pkg-config), "lib:FILE" (a shared library), "file:GLOB".
 here() {
   case $1 in
+    cmd:*\|*) here "${1%|*}" || here "cmd:${1##*|}" ;;
     cmd:*) command -v "${1#*:}" > /dev/null ;;
     pc:*) pkg-config --exists "${1#*:}" 2> /dev/null ;;
     lib:*) { ldconfig -p || /sbin/ldconfig -p; } 2> /dev/null | grep -q "${1#*:}" ;;
@@ -40,7 +41,7 @@ install_packages() {
 }
 
 # What every build needs, and what it is better with.
-BUILD_NEEDS=(cmd:gcc=gcc file:/usr/include/stdio.h=libc6-dev cmd:cmake=cmake cmd:ninja=ninja-build
+BUILD_NEEDS=(cmd:gcc=gcc file:/usr/include/stdio.h=libc6-dev cmd:cmake=cmake 'cmd:ninja|make=ninja-build'
   cmd:pkg-config=pkg-config
   pc:yaml-0.1=libyaml-dev pc:jansson=libjansson-dev)
 BUILD_LIKES=(lib:libopenblas.so.0=libopenblas-dev pc:hwloc=libhwloc-dev)
