@@ -58,12 +58,12 @@ struct pst__worker {
   pst_device *device;
   pthread_t thread;
   bool started;
-  pst_event wake; /* a job, or the end */
-  pst__job_function job;
+  pst_event wake;                 /* a job, or the end */
+  _Atomic(pst__job_function) job; /* written last: what it needs is there by then */
   void *job_arg;
   pst_status job_status;
   char job_error[1024];
-  bool ending;
+  _Atomic bool ending;
   pst_layout layout[PST_SEGMENT_COUNT]; /* WORK CTRL: shared by its chunks */
   pst_segment segment[PST_SEGMENT_COUNT];
   double *sums; /* [parameters of the model] sums of squares of what this worker owns; worker 0: of the whole

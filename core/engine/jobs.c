@@ -13,17 +13,18 @@ void *pst__worker_main(void *arg) {
   pst_pipeline *p = w->p;
   for (;;) {
     uint32_t seen = pst_event_now(&w->wake);
-    if (w->ending) return NULL;
-    if (!w->job) {
+    if (atomic_load(&w->ending)) return NULL;
+    pst__job_function job = atomic_load(&w->job);
+    if (!job) {
       pst_event_wait(&w->wake, seen, 0, 1000000000);
       continue;
     }
-    w->job_status = w->job(w, w->job_arg);
+    w->job_status = job(w, w->job_arg);
     if (w->job_status != PST_OK) {
       snprintf(w->job_error, sizeof w->job_error, "%s", pst_error());
       p->options.transport->table->abort(p->options.transport, w->job_status, w->job_error);
     }
-    w->job = NULL;
+    atomic_store(&w->job, NULL);
     if (atomic_fetch_sub(&p->n_busy, 1) == 1) pst_event_signal(&p->done);
   }
 }
@@ -86,7 +87,7 @@ pst_status pst__run_job(pst_pipeline *p, int only, pst__job_function function, v
     pst__worker *w = &p->workers[i];
     w->job_status = PST_OK;
     w->job_arg = arg;
-    w->job = function;
+    atomic_store(&w->job, function);
     pst_event_signal(&w->wake);
   }
   wait_done(p);

@@ -283,7 +283,7 @@ void pst_pipeline_destroy(pst_pipeline *p) {
   for (int i = 0; p->workers && i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
     if (!w->started) continue;
-    w->ending = true;
+    atomic_store(&w->ending, true);
     pst_event_signal(&w->wake);
     pthread_join(w->thread, NULL);
   }
