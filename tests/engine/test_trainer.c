@@ -458,6 +458,57 @@ static void ids_beyond_the_vocabulary_are_refused(void **state) {
   }
 }
 
+/* Evaluation takes its tokens as they come: they are checked too. */
+static void evaluation_refuses_wrong_ids(void **state) {
+  (void)state;
+  pst_trainer_options o = options();
+  o.evaluates = true;
+  pst_trainer *t = create(&o);
+  int32_t tokens[3 * T] = {0}, targets[3 * T] = {0};
+  double loss = -7;
+  tokens[2 * T + 3] = V;
+  assert_fails(pst_trainer_loss(t, tokens, targets, 3, &loss), PST_INVALID,
+               "token 13 at sequence 2, position 3, wanted 0 to 12");
+  tokens[2 * T + 3] = -1;
+  assert_fails(pst_trainer_loss(t, tokens, targets, 3, &loss), PST_INVALID, "token -1");
+  tokens[2 * T + 3] = 0;
+  targets[T - 1] = V;
+  assert_fails(pst_trainer_loss(t, tokens, targets, 3, &loss), PST_INVALID,
+               "target 13 at sequence 0, position 7, wanted -1 to 12");
+  assert_true(loss == -7);
+  targets[T - 1] = -1;
+  assert_ok(pst_trainer_loss(t, tokens, targets, 3, &loss));
+  assert_fails(pst_trainer_loss(t, tokens, targets, -1, &loss), PST_INVALID, "-1 sequences");
+  pst_trainer_destroy(t);
+  o.evaluates = false;
+  t = create(&o);
+  assert_fails(pst_trainer_loss(t, tokens, targets, 3, &loss), PST_INVALID, "not built for evaluation");
+  pst_trainer_destroy(t);
+}
+
+/* More rows in the table than classes in a loss of whole logits: targets must be classes. */
+static void wide_table(pst_graph *g, void *user) {
+  (void)user;
+  pst_graph_unit(g, "all");
+  pst_value x = pst_embedding(g, pst_graph_tokens(g), matrix(g, "table", V + 7, C), PST_NO_VALUE);
+  pst_value logits = pst_linear(g, x, matrix(g, "head", V, C), PST_NO_VALUE, PST_NO_VALUE, false);
+  pst_graph_loss(g, pst_cross_entropy(g, logits, pst_graph_targets(g)));
+}
+
+static void targets_must_be_classes(void **state) {
+  (void)state;
+  pst_trainer_options o = options();
+  spoiled data = {.step = 1, .sequence = 2, .at = 3, .token = 0, .target = V};
+  o.build = wide_table;
+  o.fill = spoil;
+  o.fill_user = &data;
+  pst_trainer *t = create(&o);
+  pst_trainer_result r;
+  assert_ok(pst_trainer_step(t, &r));
+  assert_fails(pst_trainer_step(t, &r), PST_INVALID, "target 13 at step 1, sequence 2, position 3");
+  pst_trainer_destroy(t);
+}
+
 static void ignored_targets_and_errors_of_the_source(void **state) {
   (void)state;
   pst_trainer_options o = options();
@@ -504,6 +555,8 @@ int main(void) {
       cmocka_unit_test(weights_go_to_a_file_and_back),
       cmocka_unit_test(bad_options_are_refused),
       cmocka_unit_test(ids_beyond_the_vocabulary_are_refused),
+      cmocka_unit_test(evaluation_refuses_wrong_ids),
+      cmocka_unit_test(targets_must_be_classes),
       cmocka_unit_test(ignored_targets_and_errors_of_the_source),
       cmocka_unit_test(the_library_says_what_it_is),
       cmocka_unit_test(a_cpu_is_always_there),
