@@ -98,21 +98,24 @@ static void a_slow_worker_disturbs_nobody(void **state) {
   record oracle = train(&o);
   static const unsigned kinds[] = {1u << PST_ACTION_W, 1u << PST_ACTION_B | 1u << PST_ACTION_I,
                                    1u << PST_ACTION_F};
-  for (int i = 0; i < (UNITS - 1) * 2 * 3 * 3; i++) {
-    int u = 1 + i % (UNITS - 1), form = 1 + i / (UNITS - 1) % 3, which = i / (UNITS - 1) / 3 % 3;
-    slow s = {.worker = i / (UNITS - 1) / 9, .kinds = kinds[which]};
-    int32_t cut[] = {0, u, UNITS};
-    char what[96];
-    o.n_stages = 2;
+  for (unsigned mask = 1; mask < 1u << (UNITS - 1); mask++) {
+    int32_t cut[UNITS + 1];
+    o.n_stages = cut_by(mask, cut);
+    if (o.n_stages > 3) continue;
     o.cut = cut;
-    o.backward = (pst_backward)form;
     o.hook = slow_down;
-    o.hook_user = &s;
-    for (int gpipe = 0; gpipe < 2; gpipe++) {
-      o.schedule = gpipe ? "gpipe" : "1f1b";
-      snprintf(what, sizeof what, "cut before unit %d, form %d, worker %d slow at %#x, %s", u, form, s.worker,
-               s.kinds, o.schedule);
+    for (int i = 0; i < o.n_stages * 3 * 2; i++) {
+      slow s = {.worker = i / 6, .kinds = kinds[i / 2 % 3]};
+      o.hook_user = &s;
+      o.backward = (pst_backward)(1 + (i + (int)mask) % 3);
+      o.schedule = i % 2 ? "gpipe" : "1f1b";
+      char what[96];
+      snprintf(what, sizeof what, "cut %#x, form %d, worker %d slow at %#x, %s", mask, (int)o.backward,
+               s.worker, s.kinds, o.schedule);
       record r = train(&o);
+      assert_same(&oracle, &r, what);
+      o.backward = PST_BACKWARD_EACH_SPLIT;
+      r = train(&o);
       assert_same(&oracle, &r, what);
     }
   }
