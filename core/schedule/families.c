@@ -4,11 +4,22 @@
 #include <string.h>
 
 static const pst_schedule_family families[] = {
-    {"1f1b", "one forward, one backward in turn; K-r microbatches in flight on worker r", false, true,
+    {"1f1b", "one forward, one backward in turn; K-r microbatches in flight on worker r", 1, true,
      pst__generate_one_f_one_b},
-    {"gpipe", "all forwards, then all backwards; M microbatches in flight", false, false,
-     pst__generate_gpipe},
-    {"forward-only", "evaluation: forwards alone", false, false, pst__generate_forward_only},
+    {"gpipe", "all forwards, then all backwards; M microbatches in flight", 1, false, pst__generate_gpipe},
+    {"interleaved", "1f1b through V chunks on each worker; 1/V of the bubble", 0, false,
+     pst__generate_interleaved},
+    {"looped-bfs", "chunk by chunk, all forwards up, all backwards down; M microbatches in flight", 0, false,
+     pst__generate_looped_bfs},
+    {"zb-h1", "1f1b with weight gradients put off into the bubble; K microbatches in flight", 1, false,
+     pst__generate_zb_h1},
+    {"zb-h2", "more in flight for less bubble; 2K-1 microbatches in flight", 1, false, pst__generate_zb_h2},
+    {"interleaved-zb", "zb-h1 through V chunks on each worker", 0, false, pst__generate_interleaved_zb},
+    {"zb-v", "down and back up through two chunks on each worker; K microbatches in flight", 2, false,
+     pst__generate_zb_v},
+    {"dualpipe-v", "forward and backward side by side, down and up; K + 1/2 microbatches in flight", 2, false,
+     pst__generate_dualpipe_v},
+    {"forward-only", "evaluation: forwards alone", 0, false, pst__generate_forward_only},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0], NAME_LIMIT = 32 };
@@ -61,13 +72,16 @@ pst_status pst_schedule_generate(const pst_schedule_options *options, pst_schedu
   for (size_t i = 0; i < N_FAMILIES; i++)
     if (strcmp(families[i].name, name) == 0) family = &families[i];
   if (family == NULL) return refuse_name(name);
-  if (options->chunks != 1 && !family->takes_chunks)
-    return pst_fail(PST_INVALID, "schedule chunks: seen %d, wanted 1 for %s", options->chunks, name);
+  if (family->chunks > 0 && options->chunks != 1 && options->chunks != family->chunks)
+    return pst_fail(PST_INVALID, "schedule chunks: seen %d, wanted %d for %s", options->chunks,
+                    family->chunks, name);
   if (options->extra_forwards != 0 && !family->takes_extra)
     return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 for %s", options->extra_forwards,
                     name);
   if (options->extra_forwards < 0)
     return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 or more",
                     options->extra_forwards);
-  return family->generate(options, out_schedule);
+  pst_schedule_options own = *options;
+  if (family->chunks > 0) own.chunks = family->chunks;
+  return family->generate(&own, out_schedule);
 }
