@@ -99,6 +99,11 @@ pst_status pst__generate_interleaved_zb(const pst_schedule_options *options, pst
  * its list for F = I = W. M (F+B) + (K-1) F/2 for F = I = W and M >= 2K-1; K in flight. */
 pst_status pst__generate_zb_v(const pst_schedule_options *options, pst_schedule **out_schedule);
 
+/* V-Half and V-Min (same paper): a building block repeated, see v_blocks.h. floor((K+2)/2) and floor((K+4)/3)
+ * in flight. V-Half keeps its pace with unequal times as long as W+2I >= 2F and W+2F >= 2I. */
+pst_status pst__generate_v_half(const pst_schedule_options *options, pst_schedule **out_schedule);
+pst_status pst__generate_v_min(const pst_schedule_options *options, pst_schedule **out_schedule);
+
 /* DualPipeV (DeepSeek-AI 2025, DualPipe's README): V placement, forwards and backwards that belong to
  * different microbatches next to each other. M >= 2K. (2K+1)/2 in flight. */
 pst_status pst__generate_dualpipe_v(const pst_schedule_options *options, pst_schedule **out_schedule);
