@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/schedule/csv.h"
+
 static const pst_schedule_family families[] = {
     {"1f1b", "one forward, one backward in turn; K-r microbatches in flight on worker r", 1, true,
      pst__generate_one_f_one_b},
@@ -70,11 +72,34 @@ static pst_status refuse_name(const char *name) {
   return pst_fail(PST_INVALID, "schedule name: seen \"%.64s\", wanted one of %s", name, list);
 }
 
+/* A file's list, without its messages: lowering places its own. */
+static pst_status read_file(const pst_schedule_options *options, pst_schedule **out_schedule) {
+  pst_schedule *file = NULL;
+  bool renumbered;
+  PST_TRY(pst_schedule_read_csv(options->name, &file, &renumbered));
+  pst_status st = PST_OK;
+  if (file->workers != options->workers || file->microbatches != options->microbatches)
+    st = pst_fail(PST_INVALID,
+                  "schedule %s: seen %d workers and %lld microbatches, wanted the run's %d and %lld",
+                  options->name, file->workers, (long long)file->microbatches, options->workers,
+                  (long long)options->microbatches);
+  else if (options->chunks != 1 && options->chunks != file->chunks)
+    st = pst_fail(PST_INVALID, "schedule %s: seen %d chunks on each worker, wanted the run's %d",
+                  options->name, file->chunks, options->chunks);
+  else
+    st = pst_schedule_strip(file, out_schedule);
+  pst_schedule_destroy(file);
+  return st;
+}
+
 pst_status pst_schedule_generate(const pst_schedule_options *options, pst_schedule **out_schedule) {
   const char *name = options->name != NULL ? options->name : "";
   const pst_schedule_family *family = NULL;
   for (size_t i = 0; i < N_FAMILIES; i++)
     if (strcmp(families[i].name, name) == 0) family = &families[i];
+  size_t length = strlen(name);
+  if (family == NULL && length > 4 && strcmp(name + length - 4, ".csv") == 0)
+    return read_file(options, out_schedule);
   if (family == NULL) return refuse_name(name);
   if (family->chunks > 0 && options->chunks != 1 && options->chunks != family->chunks)
     return pst_fail(PST_INVALID, "schedule chunks: seen %d, wanted %d for %s", options->chunks,

@@ -21,6 +21,12 @@ typedef struct pst_schedule_options {
   int chunks;           /* 1; V, stages on each worker; a family with a fixed number of its own takes that */
   int64_t microbatches; /* 1; M */
   int extra_forwards;   /* 0; microbatches in flight beyond the family's own number, hides latency (1f1b) */
+  /* What `auto` lays its list out for; borrowed. Stages are K * V. */
+  const double *forward_s, *input_s, *weight_s; /* [stages] seconds; NULL: 1 each */
+  double latency_s;                             /* 0; of each message, one way */
+  bool no_early_send;                           /* false; see simulate.h */
+  const double *stash_bytes, *defer_bytes;      /* [stages] of one slot; NULL: 0 and 1 */
+  const double *memory_bytes; /* [workers] what slots of a worker may take; NULL: no limit */
 } pst_schedule_options;
 
 typedef struct pst_schedule_family {
@@ -37,8 +43,9 @@ void pst_schedule_options_init(pst_schedule_options *options);
 /* The table, in the order in which it is to be listed; *out_count rows. Static. */
 const pst_schedule_family *pst_schedule_families(size_t *out_count);
 
-/* Makes the schedule in normal form. PST_INVALID names the option, the value seen and the values wanted; an
- * unknown name is answered with the known ones, nearest first. PST_NO_MEMORY. Any thread. The caller owns
+/* Makes the schedule in normal form. A name that ends in .csv is a file to read (csv.h), whose K and M must
+ * be those of the options. PST_INVALID names the option, the value seen and the values wanted; an unknown
+ * name is answered with the known ones, nearest first. PST_NO_MEMORY. Any thread. The caller owns
  * *out_schedule. */
 PST_CHECKED pst_status pst_schedule_generate(const pst_schedule_options *options,
                                              pst_schedule **out_schedule);
