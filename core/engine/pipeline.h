@@ -93,8 +93,9 @@ typedef struct pst_step_result {
   int64_t step_ns;
 } pst_step_result;
 
-/* One step: forward, backward, update. `seed` keys dropout. NONFINITE (parameters untouched) when the norm is
- * not finite, naming step, stage and tensor. */
+/* One step: forward, backward, update. `step` counts from 0; messages name it as the step being done, from 1.
+ * `seed` keys dropout. NONFINITE (parameters untouched) when the norm is not finite, naming step, stage and
+ * tensor. */
 PST_CHECKED pst_status pst_pipeline_step(pst_pipeline *pipeline, const pst_batch *batch, uint64_t seed,
                                          int64_t step, double lr, pst_step_result *out_result);
 
