@@ -224,4 +224,42 @@ PST_CHECKED pst_status pst_run_export(pst_run *run, const char *directory);
  * prints it. */
 PST_CHECKED pst_status pst_settings_describe(const pst_run_options *options, FILE *out);
 
+/* ---- schedules ---- */
+
+/* A schedule to prove, predict, compare or draw; no model and no device. Files are those of
+ * torch.distributed.pipelining (core/schedule/csv.h). Times are in any one unit and those
+ * of a worker's whole share of one microbatch: a chunk takes 1/V of them. */
+typedef struct pst_prediction_options {
+  const char *schedule;          /* "1f1b"; a family's name or a .csv file */
+  const char *file;              /* NULL; a schedule's file of any name, in place of `schedule` */
+  int workers;                   /* 4: K; a file has its own */
+  int chunks;                    /* 0: V; the family's own number, 2 where it takes any */
+  int64_t microbatches;          /* 8: M; a file has its own */
+  int extra_forwards;            /* 0: of 1f1b */
+  double forward, input, weight; /* 1, 1, 1: F, I, W */
+  double latency;                /* 0: of each message, one way */
+  bool no_early_send; /* false: a full backward sends its input gradient before its weight gradients */
+  double memory;      /* 0, none: most microbatches in flight on a worker that `auto` may use */
+} pst_prediction_options;
+
+void pst_prediction_options_init(pst_prediction_options *options);
+
+/* Prints makespan, bubble by each definition in use, and for each worker busy and idle time, microbatches in
+ * flight and messages. */
+PST_CHECKED pst_status pst_schedule_predict(const pst_prediction_options *options, FILE *out);
+
+/* Proves the schedule (core/schedule/check.h), as written and with its messages, and prints one line. */
+PST_CHECKED pst_status pst_schedule_prove(const pst_prediction_options *options, FILE *out);
+
+/* Prints a table of all families at these sizes; one that cannot do them is listed with the reason. */
+PST_CHECKED pst_status pst_schedule_compare(const pst_prediction_options *options, FILE *out);
+
+/* Writes the schedule as .csv for torch.distributed.pipelining: compute actions, or with `messages` its
+ * compute_comms form. */
+PST_CHECKED pst_status pst_schedule_export(const pst_prediction_options *options, bool messages,
+                                           const char *path);
+
+/* Writes the predicted step as an .svg: a row for each worker, time to the right. */
+PST_CHECKED pst_status pst_schedule_draw(const pst_prediction_options *options, const char *path);
+
 #endif

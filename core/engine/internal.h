@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 enum { PST__MAX_PORTS = 16 }; /* tensors of one boundary */
+enum { PST__JOB_BYTES = 256 };
 
 /* One stage of one pass: its programs, and its copies of the segments that belong to a microbatch. */
 typedef struct pst__stage {
@@ -58,12 +59,11 @@ struct pst__worker {
   pst_device *device;
   pthread_t thread;
   bool started;
-  pst_event wake; /* a job, or the end */
-  pst__job_function job;
-  void *job_arg;
+  pst_event wake;                 /* a job, or the end */
+  _Atomic(pst__job_function) job; /* written last: what it needs is there by then */
   pst_status job_status;
   char job_error[1024];
-  bool ending;
+  _Atomic bool ending;
   pst_layout layout[PST_SEGMENT_COUNT]; /* WORK CTRL: shared by its chunks */
   pst_segment segment[PST_SEGMENT_COUNT];
   double *sums; /* [parameters of the model] sums of squares of what this worker owns; worker 0: of the whole
@@ -97,6 +97,8 @@ struct pst_pipeline {
   pst_channel **sums, **verdicts; /* [n_workers]: worker w to 0 and back; [0] unused */
   pst_event done;
   _Atomic int n_busy;
+  _Alignas(16) unsigned char job_arg[PST__JOB_BYTES]; /* here and not the caller's: a worker that hangs may
+                                                         look at it long after the call has given up */
   bool started;
   pst_status dead;
   char dead_error[1024];
@@ -104,8 +106,9 @@ struct pst_pipeline {
 
 /* jobs.c */
 void *pst__worker_main(void *worker);
-/* Runs `function` on worker `only`, or on all when it is -1; the first failure of any kills the pipeline. */
-pst_status pst__run_job(pst_pipeline *p, int only, pst__job_function function, void *arg);
+/* Runs `function` on worker `only`, or on all when it is -1, with a copy of the `bytes` at `arg`; the first
+ * failure of any kills the pipeline. */
+pst_status pst__run_job(pst_pipeline *p, int only, pst__job_function function, const void *arg, size_t bytes);
 
 /* The pass that says where parameters are: training, else another. */
 const pst__pass *pst__main_pass(const pst_pipeline *p);
@@ -131,7 +134,7 @@ static inline int64_t pst__operand_bytes(const pst_operand *o) {
 /* worker.c: one pass over its list */
 typedef struct pst__step_job {
   pst__pass *pass;
-  const pst_batch *batch;
+  pst_batch batch;
   pst_ctrl ctrl; /* what all microbatches share */
   int64_t step;
   double lr;

@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* How the owner's thread hands work to the workers and waits for its end. */
 
@@ -13,17 +14,18 @@ void *pst__worker_main(void *arg) {
   pst_pipeline *p = w->p;
   for (;;) {
     uint32_t seen = pst_event_now(&w->wake);
-    if (w->ending) return NULL;
-    if (!w->job) {
+    if (atomic_load(&w->ending)) return NULL;
+    pst__job_function job = atomic_load(&w->job);
+    if (!job) {
       pst_event_wait(&w->wake, seen, 0, 1000000000);
       continue;
     }
-    w->job_status = w->job(w, w->job_arg);
+    w->job_status = job(w, p->job_arg);
     if (w->job_status != PST_OK) {
       snprintf(w->job_error, sizeof w->job_error, "%s", pst_error());
       p->options.transport->table->abort(p->options.transport, w->job_status, w->job_error);
     }
-    w->job = NULL;
+    atomic_store(&w->job, NULL);
     if (atomic_fetch_sub(&p->n_busy, 1) == 1) pst_event_signal(&p->done);
   }
 }
@@ -76,17 +78,20 @@ static void wait_done(pst_pipeline *p) {
 }
 
 /* Runs `function` on worker `only`, or on all when it is -1. */
-pst_status pst__run_job(pst_pipeline *p, int only, pst__job_function function, void *arg) {
+pst_status pst__run_job(pst_pipeline *p, int only, pst__job_function function, const void *arg,
+                        size_t bytes) {
   if (p->dead != PST_OK) return pst_fail(p->dead, "%s", p->dead_error);
   if (!p->started) return pst_fail(PST_INVALID, "the pipeline is not started");
+  if (bytes > sizeof p->job_arg)
+    return pst_fail(PST_INTERNAL, "a job of %zu bytes, wanted at most %zu", bytes, sizeof p->job_arg);
+  memcpy(p->job_arg, arg, bytes);
   int n = only < 0 ? p->n_workers : 1;
   atomic_store(&p->n_busy, n);
   for (int i = 0; i < p->n_workers; i++) {
     if (only >= 0 && i != only) continue;
     pst__worker *w = &p->workers[i];
     w->job_status = PST_OK;
-    w->job_arg = arg;
-    w->job = function;
+    atomic_store(&w->job, function);
     pst_event_signal(&w->wake);
   }
   wait_done(p);

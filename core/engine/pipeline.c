@@ -113,10 +113,6 @@ static pst_status place_stages(pst_pipeline *p) {
   pst_schedule_destroy(compute);
   for (int s = 0; s < p->n; s++) {
     pst__worker *w = &p->workers[p->worker_of[s]];
-    if (w->device && w->device != p->options.devices[s])
-      return pst_fail(PST_INVALID, "stage %d: its worker %d has another device for its other stages", s,
-                      w->index);
-    w->device = p->options.devices[s];
     p->chunks[s] = (pst__chunk){.worker = w, .stage = s, .device = w->device};
   }
   return PST_OK;
@@ -162,6 +158,7 @@ pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline
   for (int i = 0; i < p->n_workers; i++) {
     p->workers[i].p = p;
     p->workers[i].index = i;
+    p->workers[i].device = options->devices[i];
   }
   PST_GOTO(st, build(p), done);
   PST_GOTO(st, check_memory(p), done);
@@ -283,7 +280,7 @@ void pst_pipeline_destroy(pst_pipeline *p) {
   for (int i = 0; p->workers && i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
     if (!w->started) continue;
-    w->ending = true;
+    atomic_store(&w->ending, true);
     pst_event_signal(&w->wake);
     pthread_join(w->thread, NULL);
   }
@@ -343,10 +340,10 @@ static pst_status train_step(pst_pipeline *p, const pst_batch *batch, uint64_t s
                              bool update, pst_step_result *out) {
   PST_TRY(check_batch(&p->train, batch, "training"));
   int64_t begin = pst_clock_ns(), valid = count_valid(batch->targets, batch->sequences * p->train.sequence);
-  pst__step_job job = {.pass = &p->train, .batch = batch, .step = step, .lr = lr, .update = update};
+  pst__step_job job = {.pass = &p->train, .batch = *batch, .step = step, .lr = lr, .update = update};
   job.ctrl = (pst_ctrl){.seed = seed, .step = (uint64_t)step, .clip = 1.0f};
   job.ctrl.gradient_scale = valid > 0 ? (float)(1.0 / (double)valid) : 0.0f;
-  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job, sizeof job));
   *out = (pst_step_result){.tokens = valid, .step_ns = pst_clock_ns() - begin};
   out->loss = valid > 0 ? sum_losses(&p->train, batch->sequences) / (double)valid : 0.0;
   out->gradient_norm = update ? p->workers[0].verdict[0] : 0.0;
@@ -367,7 +364,7 @@ pst_status pst_pipeline_apply(pst_pipeline *p, int64_t step, double lr, double *
   if (!p->train.graph) return pst_fail(PST_INVALID, "this pipeline was not built for training");
   pst__step_job job = {
       .pass = &p->train, .step = step, .lr = lr, .update = true, .ctrl = {.step = (uint64_t)step}};
-  PST_TRY(pst__run_job(p, -1, pst__worker_apply, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_apply, &job, sizeof job));
   *out_norm = p->workers[0].verdict[0];
   return PST_OK;
 }
@@ -375,8 +372,8 @@ pst_status pst_pipeline_apply(pst_pipeline *p, int64_t step, double lr, double *
 pst_status pst_pipeline_loss(pst_pipeline *p, const pst_batch *batch, double *out_sum, int64_t *out_tokens,
                              float *out_losses) {
   PST_TRY(check_batch(&p->loss, batch, "evaluation"));
-  pst__step_job job = {.pass = &p->loss, .batch = batch};
-  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job));
+  pst__step_job job = {.pass = &p->loss, .batch = *batch};
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job, sizeof job));
   int64_t n = batch->sequences * p->loss.sequence;
   *out_sum = sum_losses(&p->loss, batch->sequences);
   *out_tokens = count_valid(batch->targets, n);
@@ -386,8 +383,8 @@ pst_status pst_pipeline_loss(pst_pipeline *p, const pst_batch *batch, double *ou
 
 pst_status pst_pipeline_logits(pst_pipeline *p, const pst_batch *batch, float *out_logits) {
   PST_TRY(check_batch(&p->logits, batch, "generation"));
-  pst__step_job job = {.pass = &p->logits, .batch = batch};
-  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job));
+  pst__step_job job = {.pass = &p->logits, .batch = *batch};
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job, sizeof job));
   memcpy(out_logits, p->logits.results,
          (size_t)(batch->sequences * (p->logits.result_elements / p->logits.batch)) * sizeof *out_logits);
   return PST_OK;

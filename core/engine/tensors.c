@@ -85,7 +85,7 @@ pst_status pst_pipeline_read(pst_pipeline *p, pst_tensor_kind kind, int32_t para
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .to = to};
   PST_TRY(check_range(p, &job));
-  return pst__run_job(p, p->worker_of[job.owner], transfer, &job);
+  return pst__run_job(p, p->worker_of[job.owner], transfer, &job, sizeof job);
 }
 
 pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t param, int moment,
@@ -93,7 +93,7 @@ pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t par
   tensor_job job = {
       .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .from = from};
   PST_TRY(check_range(p, &job));
-  return pst__run_job(p, kind == PST_TENSOR_PARAM ? -1 : p->worker_of[job.owner], transfer, &job);
+  return pst__run_job(p, kind == PST_TENSOR_PARAM ? -1 : p->worker_of[job.owner], transfer, &job, sizeof job);
 }
 
 int pst_pipeline_moments(const pst_pipeline *p, const char *out_names[PST_MAX_MOMENTS]) {
@@ -174,5 +174,5 @@ static pst_status init_job(pst__worker *w, void *arg) {
 }
 
 pst_status pst_pipeline_init(pst_pipeline *p, uint64_t seed) {
-  return pst__run_job(p, -1, init_job, &seed);
+  return pst__run_job(p, -1, init_job, &seed, sizeof seed);
 }

@@ -282,7 +282,7 @@ static pst_status settle(pst__worker *w, pst__stage *s, int64_t microbatches) {
 static pst_status where(const pst__worker *w, const pst__step_job *job, pst_action a, pst_status st) {
   char text[PST_ACTION_TEXT];
   if (st == PST_NONFINITE) return st; /* says where by itself */
-  return pst_fail_prefix(st, "worker %d, step %lld, %s: ", w->index, (long long)job->step,
+  return pst_fail_prefix(st, "worker %d, step %lld, %s: ", w->index, (long long)job->step + 1,
                          pst_action_format(a, text));
 }
 
@@ -292,7 +292,7 @@ pst_status pst__worker_step(pst__worker *w, void *arg) {
   const pst_action_list *list = &job->pass->schedule->lists[w->index];
   int64_t begin = pst_clock_ns();
   for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c))
-    PST_TRY(upload_batch(c, job->pass, &job->pass->stages[c->stage], job->batch));
+    PST_TRY(upload_batch(c, job->pass, &job->pass->stages[c->stage], &job->batch));
   if (!job->update && job->pass == &p->train) PST_TRY(pst__clear_gradients(w));
   for (size_t i = 0; i < list->count; i++) {
     pst_action a = list->items[i];

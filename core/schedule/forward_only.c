@@ -1,17 +1,35 @@
-#include "core/schedule/families.h"
+#include "core/schedule/check.h"
+#include "core/schedule/emit.h"
+
+/* Microbatches in groups of K; each group goes through the worker's stages, the lowest first. */
+static pst_status emit_worker(pst_schedule *schedule, int worker, const pst_schedule_options *options) {
+  int64_t n = schedule->microbatches, group = schedule->workers;
+  PST_TRY(pst_schedule_reserve(schedule, worker, (size_t)n * (size_t)schedule->chunks));
+  for (int64_t first = 0; first < n; first += group)
+    for (int s = 0; s < schedule->stages; s++) {
+      if (schedule->worker_of[s] != worker) continue;
+      for (int64_t m = first; m < n && m < first + group; m++)
+        PST_TRY(pst_schedule_append(schedule, worker, PST_ACTION_F, s, m));
+    }
+  return PST_OK;
+}
 
 pst_status pst__generate_forward_only(const pst_schedule_options *options, pst_schedule **out_schedule) {
-  int64_t n = options->microbatches;
+  return pst__generate_lists(options, false, false, emit_worker, out_schedule);
+}
+
+pst_status pst_schedule_forward_only_like(const pst_schedule *like, int64_t microbatches,
+                                          pst_schedule **out_schedule) {
+  pst_status st = PST_OK;
   pst_schedule *schedule = NULL;
-  pst_status st = pst_schedule_create(options->workers, 1, n, false, &schedule);
-  for (int r = 0; st == PST_OK && r < options->workers; r++) {
-    st = pst_schedule_reserve(schedule, r, (size_t)n);
-    for (int64_t m = 0; st == PST_OK && m < n; m++) st = pst_schedule_append(schedule, r, PST_ACTION_F, r, m);
-  }
-  if (st != PST_OK) {
-    pst_schedule_destroy(schedule);
-    return st;
-  }
+  PST_TRY(pst_schedule_create(like->workers, like->chunks, microbatches, false, &schedule));
+  for (int s = 0; s < like->stages; s++) schedule->worker_of[s] = like->worker_of[s];
+  for (int w = 0; w < like->workers; w++) PST_GOTO(st, emit_worker(schedule, w, NULL), done);
+  PST_GOTO(st, pst_schedule_check(schedule, NULL, NULL), done);
   *out_schedule = schedule;
-  return PST_OK;
+  schedule = NULL;
+
+done:
+  pst_schedule_destroy(schedule);
+  return st;
 }

@@ -1,18 +1,13 @@
-#include "core/schedule/families.h"
+#include "core/schedule/emit.h"
+
+static pst_status emit_worker(pst_schedule *schedule, int worker, const pst_schedule_options *options) {
+  int64_t n = schedule->microbatches;
+  PST_TRY(pst_schedule_reserve(schedule, worker, 2 * (size_t)n));
+  for (int64_t m = 0; m < n; m++) PST_TRY(pst_schedule_append(schedule, worker, PST_ACTION_F, worker, m));
+  for (int64_t m = 0; m < n; m++) PST_TRY(pst_schedule_append(schedule, worker, PST_ACTION_B, worker, m));
+  return PST_OK;
+}
 
 pst_status pst__generate_gpipe(const pst_schedule_options *options, pst_schedule **out_schedule) {
-  int64_t n = options->microbatches;
-  pst_schedule *schedule = NULL;
-  pst_status st = pst_schedule_create(options->workers, 1, n, true, &schedule);
-  for (int r = 0; st == PST_OK && r < options->workers; r++) {
-    st = pst_schedule_reserve(schedule, r, 2 * (size_t)n);
-    for (int64_t m = 0; st == PST_OK && m < n; m++) st = pst_schedule_append(schedule, r, PST_ACTION_F, r, m);
-    for (int64_t m = 0; st == PST_OK && m < n; m++) st = pst_schedule_append(schedule, r, PST_ACTION_B, r, m);
-  }
-  if (st != PST_OK) {
-    pst_schedule_destroy(schedule);
-    return st;
-  }
-  *out_schedule = schedule;
-  return PST_OK;
+  return pst__generate_lists(options, true, false, emit_worker, out_schedule);
 }

@@ -58,6 +58,14 @@ pst_status pst__refuse(const pst_schedule *schedule, int worker, size_t position
 PST_CHECKED pst_status pst__prove(const pst_schedule *schedule, const pst_simulate_options *clock, bool timed,
                                   pst_simulation *result);
 
+/* Widens the gradient and outgoing rings of a schedule in normal form where it would else wait for them on a
+ * clock of unit times; what it then needs keeps it from any standstill. Of full lists: the outgoing rings,
+ * until they come to their end. Neither refuses lists that cannot end at all. */
+PST_CHECKED pst_status pst__widen_rings(const pst_schedule *schedule, const uint16_t *wire,
+                                        pst_stage_buffers *buffers);
+PST_CHECKED pst_status pst__widen_full_rings(const pst_schedule *schedule, const uint16_t *wire,
+                                             pst_stage_buffers *buffers);
+
 /* Runs the lists to their end on the machine of lower.h. `clock` NULL: progress alone, no times kept. A
  * schedule that passed pst__check_rules() is wanted. PST_INVALID when it comes to a standstill. */
 PST_CHECKED pst_status pst__run_machine(const pst_schedule *schedule, const uint16_t *wire,

@@ -35,7 +35,7 @@ pst_status pst_schedule_buffers(const pst_schedule *schedule, const pst_lower_op
     int64_t gradient = schedule->lowered || (wire[s] & PST__GIN_LOCAL) ? peaks[s].gradient
                        : (wire[s] & PST__GIN_MESSAGE)                  ? options->n_grad
                                                                        : 0;
-    out_buffers[s] = (pst_stage_buffers){
+    peaks[s] = (pst_stage_buffers){
         .stash = at_most(stash, n),
         .defer = peaks[s].defer,
         .gradient = at_most(gradient, n),
@@ -43,6 +43,8 @@ pst_status pst_schedule_buffers(const pst_schedule *schedule, const pst_lower_op
         .out_gradient = wire[s] & PST__GOUT_MESSAGE ? at_most(options->n_out, n) : 0,
     };
   }
+  PST_GOTO(st, (schedule->lowered ? pst__widen_full_rings : pst__widen_rings)(schedule, wire, peaks), done);
+  for (int s = 0; s < schedule->stages; s++) out_buffers[s] = peaks[s];
 
 done:
   free(wire);

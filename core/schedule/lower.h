@@ -36,8 +36,8 @@ enum {
 };
 
 typedef struct pst_lower_options {
-  int n_out;       /* 2; buffers of each outgoing ring, activation and gradient alike */
-  int n_grad;      /* 2; buffers that receive gradients, per stage */
+  int n_out;       /* 2; least buffers of each outgoing ring, activation and gradient alike */
+  int n_grad;      /* 2; least buffers that receive gradients, per stage */
   int extra_slots; /* 0; STASH slots beyond the in-flight peak: 1 lets the next input arrive during a step
                       that would else wait for it */
   /* [stages - 1] or NULL (all carry one): nonzero where nothing flows back from stage b + 1 to stage b,
@@ -56,16 +56,18 @@ typedef struct pst_stage_buffers {
                    extra_slots; forward only: room for one more input than in use, as F frees its own */
   int defer;    /* DEFER slots: peak from F to the end of W where the stage splits; 1 where it runs B alone;
                    0 forward only */
-  int gradient; /* incoming gradients: n_grad; on one worker the peak that the list needs; 0: none comes */
-  int out_activation; /* outgoing ring: n_out, 0 where no activation is sent */
-  int out_gradient;   /* outgoing ring: n_out, 0 where no gradient is sent */
+  int gradient; /* incoming gradients: n_grad, more where they come before the list reads them; on one worker
+                   the peak that the list needs; 0: none comes */
+  int out_activation; /* outgoing ring: n_out, more where the list would wait for it; 0: none is sent */
+  int out_gradient;   /* the same for gradients */
 } pst_stage_buffers;  /* none is ever above M */
 
 void pst_lower_options_init(pst_lower_options *options);
 
 /* Counts the buffers that a schedule needs; `out_buffers` is [stages], written only on success. The schedule
- * may be in either form; its rules are checked first (all of check.h but progress). PST_INVALID,
- * PST_NO_MEMORY. */
+ * may be in either form; its rules are checked first (all of check.h but progress). The rings are such that
+ * lists which end with endless buffers end with these, and with equal times wait for none of them.
+ * PST_INVALID, PST_NO_MEMORY. */
 PST_CHECKED pst_status pst_schedule_buffers(const pst_schedule *schedule, const pst_lower_options *options,
                                             pst_stage_buffers *out_buffers);
 

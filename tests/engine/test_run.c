@@ -350,6 +350,13 @@ static void evaluation_does_not_know_stages(void **state) {
   assert_int_equal(tokens, 2 * 16);
   assert_fails(pst_run_train(run, NULL), PST_INVALID, "training needs the run file");
   pst_run_close(run);
+  /* nor does the number of batches that it takes */
+  const char *whole[] = {"batch={global: 16, micro: 16}"};
+  assert_ok(pst_run_open_trained(directory, -1, &(pst_run_options){.sets = whole, .n_sets = 1}, &run));
+  assert_ok(pst_run_evaluate(run, 0, &loss, &tokens));
+  assert_int_equal(tokens, sizeof bytes - 1);
+  assert_true(fabs(loss / losses[0] - 1) < 1e-6);
+  pst_run_close(run);
 }
 
 /* ---- generation and export ---- */
@@ -401,8 +408,8 @@ static void text_depends_on_seed_alone(void **state) {
   write_text(a, "pipe", 0, 0, &x);
   write_text(b, "pipe", 0, 1, &y);
   assert_true(same(&x, &y));
-  write_text(a, "water turns the wheel and pipe", 0.9, 3, &x); /* longer than the window */
-  write_text(b, "ater turns the wheel and pipe", 0.9, 3, &y);
+  write_text(a, "################ turns the wheel", 0.9, 3, &x); /* longer than the window */
+  write_text(b, " turns the wheel", 0.9, 3, &y);
   assert_true(same(&x, &y));
   write_text(b, "pipe", 0.9, 4, &y);
   assert_false(same(&x, &y));

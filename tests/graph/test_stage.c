@@ -2,8 +2,7 @@
  * that share memory never disturb each other. */
 #include "core/graph/stage.h"
 
-#include "core/base/rng.h"
-#include "core/graph/memory_plan.h"
+#include "core/schedule/families.h"
 #include "tests/graph/rig.h"
 #include "tests/support.h"
 
@@ -98,24 +97,64 @@ static void a_slow_worker_disturbs_nobody(void **state) {
   record oracle = train(&o);
   static const unsigned kinds[] = {1u << PST_ACTION_W, 1u << PST_ACTION_B | 1u << PST_ACTION_I,
                                    1u << PST_ACTION_F};
-  for (int i = 0; i < (UNITS - 1) * 2 * 3 * 3; i++) {
-    int u = 1 + i % (UNITS - 1), form = 1 + i / (UNITS - 1) % 3, which = i / (UNITS - 1) / 3 % 3;
-    slow s = {.worker = i / (UNITS - 1) / 9, .kinds = kinds[which]};
-    int32_t cut[] = {0, u, UNITS};
-    char what[96];
-    o.n_stages = 2;
+  for (unsigned mask = 1; mask < 1u << (UNITS - 1); mask++) {
+    int32_t cut[UNITS + 1];
+    o.n_stages = cut_by(mask, cut);
+    if (o.n_stages > 3) continue;
     o.cut = cut;
-    o.backward = (pst_backward)form;
     o.hook = slow_down;
-    o.hook_user = &s;
-    for (int gpipe = 0; gpipe < 2; gpipe++) {
-      o.schedule = gpipe ? "gpipe" : "1f1b";
-      snprintf(what, sizeof what, "cut before unit %d, form %d, worker %d slow at %#x, %s", u, form, s.worker,
-               s.kinds, o.schedule);
+    for (int i = 0; i < o.n_stages * 3 * 2; i++) {
+      slow s = {.worker = i / 6, .kinds = kinds[i / 2 % 3]};
+      o.hook_user = &s;
+      o.backward = (pst_backward)(1 + (i + (int)mask) % 3);
+      o.schedule = i % 2 ? "gpipe" : "1f1b";
+      char what[96];
+      snprintf(what, sizeof what, "cut %#x, form %d, worker %d slow at %#x, %s", mask, (int)o.backward,
+               s.worker, s.kinds, o.schedule);
       record r = train(&o);
+      assert_same(&oracle, &r, what);
+      o.backward = PST_BACKWARD_EACH_SPLIT;
+      r = train(&o);
       assert_same(&oracle, &r, what);
     }
   }
+}
+
+/* Every family of schedules, chunks and all, with every worker slow in turn. */
+static void every_schedule_gives_the_same_bits(void **state) {
+  (void)state;
+  rig_options base = streams();
+  base.microbatches = 6;
+  record oracle = train(&base);
+  size_t n_families;
+  const pst_schedule_family *families = pst_schedule_families(&n_families);
+  int ran = 0;
+  for (size_t f = 0; f < n_families; f++) {
+    if (strcmp(families[f].name, "forward-only") == 0) continue;
+    for (int workers = 1; workers <= 3; workers++) {
+      for (int chunks = 1; chunks * workers <= UNITS; chunks++) {
+        if (families[f].chunks != 0 && families[f].chunks != chunks) continue;
+        for (int who = -1; who < workers; who++) {
+          rig_options o = base;
+          slow s = {.worker = who,
+                    .kinds = who % 2 ? 1u << PST_ACTION_W : 1u << PST_ACTION_B | 1u << PST_ACTION_I};
+          o.schedule = families[f].name;
+          o.n_stages = workers * chunks;
+          o.chunks = chunks;
+          o.hook = slow_down;
+          o.hook_user = &s;
+          char what[96];
+          snprintf(what, sizeof what, "%s, K=%d, V=%d, worker %d slow", o.schedule, workers, chunks, who);
+          print_message("%s\n", what);
+          record r = train(&o);
+          assert_same(&oracle, &r, what);
+          ran++;
+        }
+      }
+    }
+  }
+  print_message("%d pipelines\n", ran);
+  assert_true(ran > 50);
 }
 
 /* Small allocations: the segments fall into many blocks, the bits stay. */
@@ -217,6 +256,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_cut_gives_the_same_bits),
       cmocka_unit_test(a_slow_worker_disturbs_nobody),
+      cmocka_unit_test(every_schedule_gives_the_same_bits),
       cmocka_unit_test(blocks_do_not_change_bits),
       cmocka_unit_test(segments_fall_into_blocks_below_the_limit),
       cmocka_unit_test(boundaries_pass_values_through),

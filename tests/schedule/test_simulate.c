@@ -77,9 +77,10 @@ static void test_latency_period(void **state) {
     }
 }
 
-/* K=4, M=8, latency 1/2: each extra forward on every worker, values of an independent simulator. */
+/* K=4, M=8, latency 1/2: one more forward on every worker but those that have no round trip left to hide; from
+ * K-1 on it is eager 1F1B. Values of an independent simulator. */
 static void test_extra_forwards_with_latency(void **state) {
-  static const double wanted[] = {41, 40, 39, 39, 38, 37, 36};
+  static const double wanted[] = {41, 37, 36, 36, 36, 36, 36};
   for (int extra = 0; extra <= 6; extra++) {
     pst_schedule *s = generate("1f1b", 4, 8, extra);
     pst_simulate_options o;

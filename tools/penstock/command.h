@@ -45,6 +45,7 @@ int command_train(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_export(int argc, char **argv);
+int command_simulate(int argc, char **argv);
 int command_settings(int argc, char **argv);
 int command_help(int argc, char **argv);
 

@@ -11,6 +11,7 @@ const command commands[] = {
     {"eval", command_eval, "loss of a trained model on validation data"},
     {"generate", command_generate, "let a trained model continue a text"},
     {"export", command_export, "write a trained model as a Hugging Face directory"},
+    {"simulate", command_simulate, "prove, predict, compare and draw schedules"},
     {"settings", command_settings, "everything that can be set, with its value and where it came from"},
     {"help", command_help, "help on a subcommand"},
     {NULL, NULL, NULL},
