@@ -6,7 +6,7 @@
 
 #include "core/schedule/internal.h"
 
-enum { STARTS = 4, MOVE_REACH = 6, MOST_MOVES = 20000, WORK_OF_MOVES = 3000000, GREEDY_LIMIT = 2000000 };
+enum { STARTS = 3, MOVE_REACH = 6, MOST_MOVES = 10000, WORK_OF_MOVES = 1500000, GREEDY_LIMIT = 2000000 };
 
 /* One candidate and what it costs. */
 typedef struct layout {
