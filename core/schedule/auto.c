@@ -6,7 +6,14 @@
 
 #include "core/schedule/internal.h"
 
-enum { STARTS = 3, MOVE_REACH = 6, MOST_MOVES = 10000, WORK_OF_MOVES = 1500000, GREEDY_LIMIT = 2000000 };
+enum {
+  STARTS = 3,
+  MOVE_REACH = 6,
+  MOST_MOVES = 10000,
+  WORK_OF_MOVES = 1500000,
+  LEAST_MOVES = 200,
+  GREEDY_LIMIT = 2000000
+};
 
 /* One candidate and what it costs. */
 typedef struct layout {
@@ -22,6 +29,7 @@ typedef struct search {
   double *memory;           /* [workers] */
   pst_simulation *result;
   layout best[STARTS]; /* the quickest first */
+  bool v_only;         /* no other placement */
   double least_over;   /* how far over its limit the smallest candidate is, bytes */
   uint64_t random;
 } search;
@@ -164,7 +172,7 @@ static pst_status try_greedy(search *k) {
       unit = fmax(unit, (o->stash_bytes ? o->stash_bytes[s] : 0) + (o->defer_bytes ? o->defer_bytes[s] : 1));
     widest = (int64_t)fmin((double)widest, floor(o->memory_bytes[w] / unit));
   }
-  for (int v_placed = 0; v_placed < (o->chunks == 2 ? 2 : 1); v_placed++)
+  for (int v_placed = k->v_only; v_placed < (o->chunks == 2 ? 2 : 1); v_placed++)
     for (int ahead = 0; ahead < 3; ahead++)
       for (int forward_first = 0; forward_first < 2; forward_first++)
         for (int step = 0; step < 3; step++) {
@@ -254,20 +262,30 @@ static pst_status prepare(search *k) {
   return PST_OK;
 }
 
-static pst_status find(search *k) {
+static pst_status anneal_best(search *k) {
   const pst_schedule_options *o = k->options;
-  PST_TRY(try_families(k));
-  PST_TRY(try_greedy(k));
-  if (k->best[0].schedule == NULL)
-    return pst_fail(PST_INVALID,
-                    "schedule memory: auto found no order of %d workers and %lld microbatches that fits, the "
-                    "smallest takes %g more than a worker has",
-                    o->workers, (long long)o->microbatches, k->least_over);
   int64_t actions = 3 * (int64_t)o->workers * o->chunks * o->microbatches, moves = WORK_OF_MOVES / actions;
   if (moves > MOST_MOVES) moves = MOST_MOVES;
-  if (moves < 200) return PST_OK;
+  if (moves < LEAST_MOVES) return PST_OK;
   for (int i = 0; i < STARTS && k->best[i].schedule != NULL; i++) PST_TRY(anneal(k, &k->best[i], moves));
   return PST_OK;
+}
+
+/* Hands out the best; NULL when there is none. */
+static layout take_best(search *k) {
+  int best = 0;
+  for (int i = 1; i < STARTS; i++)
+    if (k->best[i].schedule != NULL && k->best[i].seconds < k->best[best].seconds) best = i;
+  layout taken = k->best[best];
+  k->best[best].schedule = NULL;
+  return taken;
+}
+
+static void clear(search *k) {
+  for (int i = 0; i < STARTS; i++) pst_schedule_destroy(k->best[i].schedule);
+  free(k->peaks);
+  free(k->memory);
+  free(k->result);
 }
 
 pst_status pst__generate_auto(const pst_schedule_options *options, pst_schedule **out_schedule) {
@@ -276,17 +294,42 @@ pst_status pst__generate_auto(const pst_schedule_options *options, pst_schedule 
   PST_TRY(pst_schedule_create(options->workers, options->chunks, options->microbatches, true, &probe));
   pst_schedule_destroy(probe);
   pst_status st = prepare(&k);
-  if (st == PST_OK) st = find(&k);
-  int best = 0;
-  for (int i = 1; i < STARTS; i++)
-    if (k.best[i].schedule != NULL && k.best[i].seconds < k.best[best].seconds) best = i;
-  if (st == PST_OK) {
-    *out_schedule = k.best[best].schedule;
-    k.best[best].schedule = NULL;
+  if (st == PST_OK) st = try_families(&k);
+  if (st == PST_OK) st = try_greedy(&k);
+  if (st == PST_OK && k.best[0].schedule == NULL)
+    st = pst_fail(PST_INVALID,
+                  "schedule memory: auto found no order of %d workers and %lld microbatches that fits, the "
+                  "smallest takes %g more than a worker has",
+                  options->workers, (long long)options->microbatches, k.least_over);
+  if (st == PST_OK) st = anneal_best(&k);
+  if (st == PST_OK) *out_schedule = take_best(&k).schedule;
+  clear(&k);
+  return st;
+}
+
+pst_status pst__quicken_v(const pst_schedule_options *options, int64_t limit, pst_schedule **schedule) {
+  pst_schedule_options own = *options;
+  double *limits = malloc((size_t)options->workers * sizeof *limits), seconds;
+  if (limits == NULL) return pst_fail(PST_NO_MEMORY, "schedule: no memory for %d workers", options->workers);
+  for (int w = 0; w < options->workers; w++) limits[w] = (double)limit;
+  own.memory_bytes = limits;
+  own.stash_bytes = own.defer_bytes = NULL;
+  search k = {.options = &own, .random = 1, .v_only = true};
+  pst_schedule *copy = NULL;
+  pst_status st = prepare(&k);
+  if (st == PST_OK) st = judge(&k, *schedule, &seconds);
+  if (st == PST_OK) st = split(*schedule, &copy);
+  if (st == PST_OK) st = consider(&k, copy);
+  if (st == PST_OK) st = try_greedy(&k);
+  if (st == PST_OK) st = anneal_best(&k);
+  layout best = st == PST_OK ? take_best(&k) : (layout){NULL, INFINITY};
+  if (best.schedule != NULL && best.seconds < seconds * (1 - 1e-6)) {
+    pst_schedule_destroy(*schedule);
+    *schedule = best.schedule;
+  } else {
+    pst_schedule_destroy(best.schedule);
   }
-  for (int i = 0; i < STARTS; i++) pst_schedule_destroy(k.best[i].schedule);
-  free(k.peaks);
-  free(k.memory);
-  free(k.result);
+  clear(&k);
+  free(limits);
   return st;
 }

@@ -19,4 +19,9 @@ typedef struct pst__greedy_rules {
 PST_CHECKED pst_status pst__greedy_lists(const pst_schedule_options *options, const pst__greedy_rules *rules,
                                          pst_schedule **out_schedule);
 
+/* Replaces *schedule, on V placement, by a list that is quicker with the options' times and has at most
+ * `limit` (chunk, microbatch) pairs in flight on a worker, where the search finds one. */
+PST_CHECKED pst_status pst__quicken_v(const pst_schedule_options *options, int64_t limit,
+                                      pst_schedule **schedule);
+
 #endif
