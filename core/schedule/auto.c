@@ -321,7 +321,6 @@ pst_status pst__quicken_v(const pst_schedule_options *options, int64_t limit, ps
   if (st == PST_OK) st = split(*schedule, &copy);
   if (st == PST_OK) st = consider(&k, copy);
   if (st == PST_OK) st = try_greedy(&k);
-  if (st == PST_OK) st = anneal_best(&k);
   layout best = st == PST_OK ? take_best(&k) : (layout){NULL, INFINITY};
   if (best.schedule != NULL && best.seconds < seconds * (1 - 1e-6)) {
     pst_schedule_destroy(*schedule);
