@@ -160,6 +160,9 @@ PST_CHECKED pst_status pst_run_open_trained(const char *directory, int64_t step,
                                             const pst_run_options *options, pst_run **out_run);
 void pst_run_close(pst_run *run);
 
+/* Where the run keeps itself (runs/NAME), or the directory it was opened from; the run's. */
+const char *pst_run_directory(const pst_run *run);
+
 /* Prints what a run will do: stage map with units, parameters, bytes per device and segment, batch
  * arithmetic, schedule, data. */
 PST_CHECKED pst_status pst_run_describe(pst_run *run, FILE *out);

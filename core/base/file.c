@@ -1,5 +1,7 @@
 #include "core/base/file.h"
 
+#include "core/base/hash.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -343,5 +345,34 @@ pst_status pst_dir_remove(const char *dir, const char *name) {
   if (at < 0) return pst_fail(PST_IO, "%s: cannot open directory: %s", dir, strerror(errno));
   pst_status st = remove_below(at, name, dir, 0);
   close(at);
+  return st;
+}
+
+enum { READ_BYTES = 1 << 20 };
+
+pst_status pst_file_hash(const char *path, uint64_t *out_bytes, uint64_t *out_hash) {
+  int fd = -1;
+  uint64_t bytes = 0;
+  unsigned char *buffer = NULL;
+  pst_hash hash;
+  pst_status st = PST_OK;
+  pst_hash_init(&hash, 0);
+  PST_GOTO(st, pst_file_open(path, &fd, &bytes), done);
+  buffer = malloc(READ_BYTES);
+  if (!buffer) {
+    st = pst_fail(PST_NO_MEMORY, "%s: no memory for a buffer of %d bytes", path, READ_BYTES);
+    goto done;
+  }
+  for (uint64_t at = 0; at < bytes;) {
+    size_t n = bytes - at < READ_BYTES ? (size_t)(bytes - at) : READ_BYTES;
+    PST_GOTO(st, pst_file_pread(fd, buffer, n, at, path), done);
+    pst_hash_update(&hash, buffer, n);
+    at += n;
+  }
+  *out_bytes = bytes;
+  *out_hash = pst_hash_value(&hash);
+done:
+  free(buffer);
+  if (fd >= 0) close(fd);
   return st;
 }

@@ -74,4 +74,8 @@ void pst_dir_list_free(char **names, size_t n);
  * that is not there is fine. */
 pst_status pst_dir_remove(const char *dir, const char *name) PST_CHECKED;
 
+/* Size and content hash (pst_hash, seed 0) of a regular file, read from front to end. PST_IO, PST_INVALID,
+ * PST_NO_MEMORY. */
+pst_status pst_file_hash(const char *path, uint64_t *out_bytes, uint64_t *out_hash) PST_CHECKED;
+
 #endif

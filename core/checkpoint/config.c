@@ -357,7 +357,10 @@ pst_status pst_model_config_parse(const char *json, size_t n, const char *where,
   PST_GOTO(st, read_all(&r), done);
   PST_GOTO(st, join_lines(&r, &warnings), done);
   *out = r.config;
-  *out_warnings = warnings;
+  if (out_warnings)
+    *out_warnings = warnings;
+  else
+    free(warnings);
 done:
   json_decref(r.warnings);
   json_decref(root);

@@ -33,9 +33,9 @@ void pst_model_config_init(pst_model_config *config, pst_family family);
  * config.json of the family spells it. PST_INVALID. */
 pst_status pst_model_config_check(const pst_model_config *config, const char *where) PST_CHECKED;
 
-/* Parses n bytes of JSON (pst_model_config_load: a file of at most 1 MiB). `out_warnings`: NULL, or lines
- * that the caller prints and frees. PST_INVALID: malformed, or a value out of range; PST_UNSUPPORTED: a key
- * that asks for mathematics which Penstock does not have; PST_IO; PST_NO_MEMORY. */
+/* Parses n bytes of JSON (pst_model_config_load: a file of at most 1 MiB). `out_warnings` (may be NULL) gets
+ * NULL, or lines that the caller prints and frees. PST_INVALID: malformed, or a value out of range;
+ * PST_UNSUPPORTED: a key that asks for mathematics which Penstock does not have; PST_IO; PST_NO_MEMORY. */
 pst_status pst_model_config_parse(const char *json, size_t n, const char *where, pst_model_config *out,
                                   char **out_warnings) PST_CHECKED;
 pst_status pst_model_config_load(const char *path, pst_model_config *out, char **out_warnings) PST_CHECKED;

@@ -1,7 +1,7 @@
 #include "core/checkpoint/directory.h"
 
 #include "core/base/file.h"
-#include "core/checkpoint/checksum.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/manifest.h"
 
 #include <errno.h>
@@ -203,7 +203,7 @@ static pst_status check_file(const char *dir, const pst_manifest_file *file, int
     goto done;
   }
   if (!sums) goto done;
-  PST_GOTO(st, pst_checksum_file(path, &bytes, &checksum), done);
+  PST_GOTO(st, pst_file_hash(path, &bytes, &checksum), done);
   if (checksum != file->checksum)
     st = pst_fail(PST_INVALID, "%s: checksum is %016llx, wanted %016llx as in the manifest", path,
                   (unsigned long long)checksum, (unsigned long long)file->checksum);

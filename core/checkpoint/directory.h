@@ -36,14 +36,14 @@ enum { PST_MANIFEST_FORMAT = 1 }; /* raised when an older reader would go wrong 
 typedef struct pst_checkpoint_facts {
   uint64_t seed;
   uint64_t tokens;     /* seen in training up to and with this step */
-  uint64_t data_bytes; /* size and pst_checksum of the training data's file; 0 and 0 where there is none */
+  uint64_t data_bytes; /* size and pst_hash of the training data's file; 0 and 0 where there is none */
   uint64_t data_checksum;
 } pst_checkpoint_facts;
 
 typedef struct pst_manifest_file {
   char *name; /* within the checkpoint's directory */
   uint64_t bytes;
-  uint64_t checksum; /* pst_checksum of the file */
+  uint64_t checksum; /* pst_hash of the file */
 } pst_manifest_file;
 
 typedef struct pst_manifest_note {

@@ -99,7 +99,7 @@ pst_status pst_safetensors_writer_declare(pst_safetensors_writer *writer, const 
 pst_status pst_safetensors_writer_write(pst_safetensors_writer *writer, const char *name, const void *bytes,
                                         uint64_t n) PST_CHECKED;
 
-/* Syncs the file and renames it to its path. `out_checksum` (may be NULL): pst_checksum of the whole file.
+/* Syncs the file and renames it to its path. `out_checksum` (may be NULL): pst_hash of the whole file.
  * PST_INVALID: a tensor lacks bytes. */
 pst_status pst_safetensors_writer_finish(pst_safetensors_writer *writer, uint64_t *out_checksum) PST_CHECKED;
 

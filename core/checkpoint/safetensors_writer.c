@@ -1,5 +1,5 @@
 #include "core/base/file.h"
-#include "core/checkpoint/checksum.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/safetensors.h"
 
 #include <jansson.h>
@@ -28,7 +28,7 @@ struct pst_safetensors_writer {
   size_t current;  /* the first tensor that is not complete */
   uint64_t filled; /* bytes of it so far */
   uint64_t offset; /* end of what is written */
-  pst_checksum sum;
+  pst_hash sum;
 };
 
 void pst_safetensors_writer_destroy(pst_safetensors_writer *writer) {
@@ -51,7 +51,7 @@ pst_status pst_safetensors_writer_create(const char *path, pst_safetensors_write
   pst_safetensors_writer *writer = calloc(1, sizeof *writer);
   if (!writer) return pst_fail(PST_NO_MEMORY, "%s: no memory for %zu bytes", path, sizeof *writer);
   writer->fd = -1;
-  pst_checksum_init(&writer->sum);
+  pst_hash_init(&writer->sum, 0);
   writer->path = strdup(path);
   writer->header = json_object();
   writer->metadata = json_object();
@@ -158,7 +158,7 @@ static pst_status append(pst_safetensors_writer *writer, const void *bytes, uint
   const char *from = bytes;
   while (n) {
     size_t now = n < SLICE_BYTES ? (size_t)n : SLICE_BYTES;
-    pst_checksum_add(&writer->sum, from, now);
+    pst_hash_update(&writer->sum, from, now);
     PST_TRY(pst_file_pwrite(writer->fd, from, now, writer->offset, writer->temp));
     writer->offset += now;
     from += now;
@@ -245,6 +245,6 @@ pst_status pst_safetensors_writer_finish(pst_safetensors_writer *writer, uint64_
   PST_TRY(pst_file_publish(writer->temp, writer->path));
   close(writer->fd);
   writer->fd = -1;
-  if (out_checksum) *out_checksum = pst_checksum_value(&writer->sum);
+  if (out_checksum) *out_checksum = pst_hash_value(&writer->sum);
   return PST_OK;
 }

@@ -12,10 +12,15 @@ static int64_t workspace_of(void *user, const pst_op *op) {
   return d->table->workspace(d, op);
 }
 
-static pst_backward_form form_of(pst_backward backward, int stage) {
+/* A stage whose list has W of its own must keep what W reads until then; else the option decides. */
+static pst_backward_form form_of(const pst_pipeline *p, const pst__pass *pass, int stage) {
+  const pst_action_list *list = &pass->compute->lists[p->worker_of[stage]];
+  pst_backward backward = p->options.backward;
+  for (size_t i = 0; i < list->count; i++)
+    if (list->items[i].chunk == stage && list->items[i].kind == PST_ACTION_W) return PST_BACKWARD_SPLIT;
   if (backward == PST_BACKWARD_EACH_FUSED || (backward == PST_BACKWARD_AUTO && stage == 0))
     return PST_BACKWARD_FUSED;
-  return backward == PST_BACKWARD_EACH_SPLIT ? PST_BACKWARD_SPLIT : PST_BACKWARD_EARLY;
+  return PST_BACKWARD_EARLY;
 }
 
 static pst_status check_supported(pst_device *d, const pst_program *program) {
@@ -23,13 +28,20 @@ static pst_status check_supported(pst_device *d, const pst_program *program) {
   return PST_OK;
 }
 
+static pst_status check_boundary(const pst_stage_code *code) {
+  int most = code->send_forward.n > code->send_backward.n ? code->send_forward.n : code->send_backward.n;
+  if (most <= PST__MAX_PORTS) return PST_OK;
+  return pst_fail(PST_UNSUPPORTED, "stage %d: %d tensors cross its boundary, at most %d can: cut elsewhere",
+                  code->stage, most, PST__MAX_PORTS);
+}
+
 static pst_status lower_stages(pst_pipeline *p, pst__pass *pass) {
   bool training = pass == &p->train;
   for (int s = 0; s < p->n; s++) {
-    pst__worker *w = &p->workers[s];
+    pst__chunk *w = &p->chunks[s];
     pst_device_info info;
     w->device->table->query(w->device, &info);
-    pst_stage_options options = {.form = training ? form_of(p->options.backward, s) : PST_BACKWARD_FUSED,
+    pst_stage_options options = {.form = training ? form_of(p, pass, s) : PST_BACKWARD_FUSED,
                                  .max_block_bytes = info.max_block_bytes,
                                  .workspace = workspace_of,
                                  .user = w->device};
@@ -43,13 +55,11 @@ static pst_status lower_stages(pst_pipeline *p, pst__pass *pass) {
       PST_TRY(check_supported(w->device, &w->update->update));
     }
     static const pst_segment_kind lasting[] = {PST_SEGMENT_PARAM, PST_SEGMENT_GRAD, PST_SEGMENT_OPTIM,
-                                               PST_SEGMENT_STATE, PST_SEGMENT_WORK};
+                                               PST_SEGMENT_STATE};
     for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
       PST_TRY(pst__layout_cover(&w->layout[lasting[i]], &(*code)->layout[lasting[i]]));
-    for (int i = 0; i < (*code)->send_forward.n; i++)
-      pass->stages[s].message_bytes += pst__operand_bytes(&(*code)->send_forward.at[i].at);
-    for (int i = 0; i < (*code)->send_backward.n; i++)
-      pass->stages[s].message_bytes += pst__operand_bytes(&(*code)->send_backward.at[i].at);
+    PST_TRY(pst__layout_cover(&w->worker->layout[PST_SEGMENT_WORK], &(*code)->layout[PST_SEGMENT_WORK]));
+    PST_TRY(check_boundary(*code));
   }
   return PST_OK;
 }
@@ -77,35 +87,69 @@ static pst_status separate_backward(pst_schedule **schedule) {
   return PST_OK;
 }
 
-static pst_status make_schedule(pst_pipeline *p, pst__pass *pass) {
-  bool training = pass == &p->train;
-  pst_status st = PST_OK;
+pst_status pst__pass_compute(const pst_pipeline *p, bool training, int64_t microbatches,
+                             pst_schedule **out_compute) {
+  const pst_pipeline_options *o = &p->options;
+  pst_schedule_options options;
+  pst_schedule_options_init(&options);
+  options.name = training ? o->schedule : "forward-only";
+  options.workers = p->n_workers;
+  options.chunks = p->n / p->n_workers;
+  options.microbatches = microbatches;
+  options.extra_forwards = training ? o->extra_forwards : 0;
   pst_schedule *compute = NULL;
+  PST_TRY(pst_schedule_generate(&options, &compute));
+  pst_status st = training && o->backward == PST_BACKWARD_EACH_SPLIT ? separate_backward(&compute) : PST_OK;
+  if (st != PST_OK) {
+    pst_schedule_destroy(compute);
+    return st;
+  }
+  *out_compute = compute;
+  return PST_OK;
+}
+
+static bool in_defer(const pst_ports *ports) {
+  for (int i = 0; i < ports->n; i++)
+    if (ports->at[i].at.segment == PST_SEGMENT_DEFER) return true;
+  return false;
+}
+
+/* What W reads arrives in a DEFER slot, and may do so before its F or I: an activation as soon as I has freed
+ * the STASH slot, a gradient as soon as the ring has room. W of the microbatch before in that slot must be
+ * over by then. W runs in ascending order. */
+static void cover_early_arrivals(const pst_stage_code *code, const pst_action_list *list, int *defer) {
+  bool forward = in_defer(&code->receive_forward), backward = in_defer(&code->receive_backward);
+  int64_t over = 0; /* microbatches whose W is over */
+  for (size_t i = 0; i < list->count; i++) {
+    pst_action a = list->items[i];
+    int64_t m = (int64_t)a.microbatch;
+    if (a.chunk != code->stage) continue;
+    if (a.kind == PST_ACTION_W || a.kind == PST_ACTION_B) over = m + 1;
+    bool arrives = (a.kind == PST_ACTION_RECV_F && forward) || (a.kind == PST_ACTION_RECV_B && backward);
+    if (arrives && m + 1 - over > *defer) *defer = (int)(m + 1 - over);
+  }
+}
+
+/* From compute actions to the full list, proved. */
+static pst_status finish_schedule(pst_pipeline *p, pst__pass *pass) {
+  pst_status st = PST_OK;
   pst_stage_buffers *buffers = calloc((size_t)p->n, sizeof *buffers);
   uint8_t *no_gradient = calloc((size_t)p->n, sizeof *no_gradient);
   if (!buffers || !no_gradient) {
-    st = pst_fail(PST_NO_MEMORY, "no memory for a schedule of %d workers", p->n);
+    st = pst_fail(PST_NO_MEMORY, "no memory for a schedule of %d stages", p->n);
     goto done;
   }
-  pst_schedule_options options;
-  pst_schedule_options_init(&options);
-  options.name = training ? p->options.schedule : "forward-only";
-  options.workers = p->n;
-  options.microbatches = pass->microbatches;
-  options.extra_forwards = training ? p->options.extra_forwards : 0;
-  PST_GOTO(st, pst_schedule_generate(&options, &compute), done);
-  if (training && p->options.backward == PST_BACKWARD_EACH_SPLIT)
-    PST_GOTO(st, separate_backward(&compute), done);
   pst_lower_options lower;
   pst_lower_options_init(&lower);
   for (int s = 0; s + 1 < p->n; s++) no_gradient[s] = pass->stages[s].code->receive_backward.n == 0;
   lower.no_gradient = no_gradient;
-  PST_GOTO(st, pst_schedule_buffers(compute, &lower, buffers), done);
-  PST_GOTO(st, pst_schedule_lower(compute, &lower, buffers, &pass->schedule), done);
+  PST_GOTO(st, pst_schedule_buffers(pass->compute, &lower, buffers), done);
+  PST_GOTO(st, pst_schedule_lower(pass->compute, &lower, buffers, &pass->schedule), done);
+  for (int s = 0; s < p->n; s++)
+    cover_early_arrivals(pass->stages[s].code, &pass->schedule->lists[p->worker_of[s]], &buffers[s].defer);
   PST_GOTO(st, pst_schedule_check(pass->schedule, &lower, buffers), done);
   for (int s = 0; s < p->n; s++) pass->stages[s].buffers = buffers[s];
 done:
-  pst_schedule_destroy(compute);
   free(buffers);
   free(no_gradient);
   return st;
@@ -120,12 +164,14 @@ static pst_status open_channels(pst_pipeline *p, pst__pass *pass, const char *na
   for (int s = 0; s + 1 < p->n; s++) {
     char text[64];
     snprintf(text, sizeof text, "%s %d to %d", name, s, s + 1);
-    pst_channel_options o = {.from = s, .to = s + 1, .n_tags = (uint32_t)pass->microbatches, .name = text};
+    int from = p->worker_of[s], to = p->worker_of[s + 1];
+    if (from == to) continue;
+    pst_channel_options o = {.from = from, .to = to, .n_tags = (uint32_t)pass->microbatches, .name = text};
     PST_TRY(t->table->open(t, &o, &pass->forward[s]));
     if (pass != &p->train) continue;
     snprintf(text, sizeof text, "%s %d to %d", name, s + 1, s);
-    o.from = s + 1;
-    o.to = s;
+    o.from = to;
+    o.to = from;
     PST_TRY(t->table->open(t, &o, &pass->backward[s]));
   }
   return PST_OK;
@@ -137,8 +183,9 @@ pst_status pst__pass_create(pst_pipeline *p, const pst_graph *graph, int64_t mic
       (pst__pass){.graph = graph, .microbatches = microbatches, .batch = go->batch, .sequence = go->sequence};
   pass->stages = calloc((size_t)p->n, sizeof *pass->stages);
   if (!pass->stages) return pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
+  PST_TRY(pst__pass_compute(p, pass == &p->train, microbatches, &pass->compute));
   PST_TRY(lower_stages(p, pass));
-  PST_TRY(make_schedule(p, pass));
+  PST_TRY(finish_schedule(p, pass));
   return open_channels(p, pass, pass == &p->train ? "train" : pass == &p->loss ? "loss" : "logits");
 }
 
@@ -161,7 +208,7 @@ pst_status pst__pass_allocate(pst_pipeline *p, pst__pass *pass) {
   if (!pass->graph) return PST_OK;
   for (int i = 0; i < p->n; i++) {
     pst__stage *s = &pass->stages[i];
-    pst_device *d = p->workers[i].device;
+    pst_device *d = p->chunks[i].device;
     const pst_layout *l = s->code->layout;
     PST_TRY(allocate_copies(d, &l[PST_SEGMENT_STASH], s->buffers.stash, &s->stash));
     PST_TRY(allocate_copies(d, &l[PST_SEGMENT_DEFER], s->buffers.defer, &s->defer));
@@ -187,7 +234,7 @@ static void free_copies(pst_device *d, pst_segment *segments, int64_t n) {
 void pst__pass_destroy(pst_pipeline *p, pst__pass *pass) {
   for (int i = 0; pass->stages && i < p->n; i++) {
     pst__stage *s = &pass->stages[i];
-    pst_device *d = p->workers[i].device;
+    pst_device *d = p->chunks[i].device;
     free_copies(d, s->stash, s->buffers.stash);
     free_copies(d, s->defer, s->buffers.defer);
     free_copies(d, s->out, s->buffers.out_activation);
@@ -205,6 +252,7 @@ void pst__pass_destroy(pst_pipeline *p, pst__pass *pass) {
   free(pass->forward);
   free(pass->backward);
   free(pass->results);
+  pst_schedule_destroy(pass->compute);
   pst_schedule_destroy(pass->schedule);
   *pass = (pst__pass){0};
 }

@@ -8,101 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_OP_LIMIT_S = 60, GIVE_UP_S = 10, CHUNK_ELEMENTS = 1 << 18 };
-
-static const pst__pass *main_pass(const pst_pipeline *p) {
+const pst__pass *pst__main_pass(const pst_pipeline *p) {
   return p->train.graph ? &p->train : p->loss.graph ? &p->loss : &p->logits;
-}
-
-/* ---- jobs ---- */
-
-static void *worker_main(void *arg) {
-  pst__worker *w = arg;
-  pst_pipeline *p = w->p;
-  for (;;) {
-    uint32_t seen = pst_event_now(&w->wake);
-    if (w->ending) return NULL;
-    if (!w->job) {
-      pst_event_wait(&w->wake, seen, 0, 1000000000);
-      continue;
-    }
-    w->job_status = w->job(w, w->job_arg);
-    if (w->job_status != PST_OK) {
-      snprintf(w->job_error, sizeof w->job_error, "%s", pst_error());
-      p->options.transport->table->abort(p->options.transport, w->job_status, w->job_error);
-    }
-    w->job = NULL;
-    if (atomic_fetch_sub(&p->n_busy, 1) == 1) pst_event_signal(&p->done);
-  }
-}
-
-static uint64_t heartbeats(const pst_pipeline *p) {
-  uint64_t sum = 0;
-  for (int i = 0; i < p->n; i++) sum += atomic_load_explicit(&p->workers[i].heartbeat, memory_order_relaxed);
-  return sum;
-}
-
-/* Names the workers that are inside an action, for the message of a hang. */
-static void name_doing(const pst_pipeline *p, char *text, size_t bytes) {
-  size_t n = 0;
-  for (int i = 0; i < p->n && n < bytes; i++) {
-    uint64_t d = atomic_load_explicit(&p->workers[i].doing, memory_order_relaxed);
-    pst_action a = {.kind = (uint16_t)(d >> 48), .chunk = (uint16_t)(d >> 32), .microbatch = (uint32_t)d};
-    char action[PST_ACTION_TEXT];
-    int wrote =
-        snprintf(text + n, bytes - n, "%sworker %d at %s", i ? ", " : "", i, pst_action_format(a, action));
-    n += wrote > 0 ? (size_t)wrote : 0;
-  }
-}
-
-/* Waits for the job's end. A job in which no action ends for the op limit is given up. */
-static void wait_done(pst_pipeline *p) {
-  int64_t limit =
-      p->options.op_limit_ns > 0 ? p->options.op_limit_ns : (int64_t)DEFAULT_OP_LIMIT_S * 1000000000;
-  int64_t last = pst_clock_ns(), aborted = 0;
-  uint64_t beats = heartbeats(p);
-  for (;;) {
-    uint32_t seen = pst_event_now(&p->done);
-    if (atomic_load(&p->n_busy) == 0) return;
-    pst_event_wait(&p->done, seen, 0, 100000000);
-    int64_t now = pst_clock_ns();
-    uint64_t beat = heartbeats(p);
-    if (beat != beats) {
-      beats = beat;
-      last = now;
-    } else if (aborted && now - aborted > (int64_t)GIVE_UP_S * 1000000000) {
-      return; /* a thread that cannot be ended: the pipeline is dead, its memory is not given back */
-    } else if (!aborted && now - last > limit) {
-      char doing[512], text[640];
-      name_doing(p, doing, sizeof doing);
-      snprintf(text, sizeof text, "no action ended for %.1f s: %s", (double)limit / 1e9, doing);
-      p->options.transport->table->abort(p->options.transport, PST_HUNG, text);
-      aborted = now;
-    }
-  }
-}
-
-/* Runs `function` on worker `only`, or on all when it is -1. */
-static pst_status run_job(pst_pipeline *p, int only, pst__job_function function, void *arg) {
-  if (p->dead != PST_OK) return pst_fail(p->dead, "%s", p->dead_error);
-  if (!p->started) return pst_fail(PST_INVALID, "the pipeline is not started");
-  int n = only < 0 ? p->n : 1;
-  atomic_store(&p->n_busy, n);
-  for (int i = 0; i < p->n; i++) {
-    if (only >= 0 && i != only) continue;
-    pst__worker *w = &p->workers[i];
-    w->job_status = PST_OK;
-    w->job_arg = arg;
-    w->job = function;
-    pst_event_signal(&w->wake);
-  }
-  wait_done(p);
-  pst_status st = p->options.transport->table->health(p->options.transport);
-  if (st != PST_OK) {
-    p->dead = st;
-    snprintf(p->dead_error, sizeof p->dead_error, "%s", pst_error());
-  }
-  return st;
 }
 
 /* ---- creation ---- */
@@ -112,11 +19,24 @@ static pst_status check_options(const pst_pipeline_options *o) {
   if (o->n_stages < 1 || o->microbatches < 1)
     return pst_fail(PST_INVALID, "a pipeline of %d stages with %lld microbatches: wanted at least 1 of each",
                     o->n_stages, (long long)o->microbatches);
+  if (o->chunks > 0 && o->n_stages % o->chunks != 0)
+    return pst_fail(PST_INVALID, "%d stages cannot be %d on each worker", o->n_stages, o->chunks);
   return PST_OK;
 }
 
-static pst_status open_ties(pst_pipeline *p) {
+static pst_status open_tie(pst_pipeline *p, pst__tie *tie) {
   pst_transport *t = p->options.transport;
+  int owner = p->worker_of[tie->owner], user = p->worker_of[tie->user];
+  tie->local = owner == user;
+  tie->carries_value = !(p->n_ties > 0 && tie[-1].param == tie->param && tie[-1].user == tie->user);
+  if (tie->local) return PST_OK;
+  pst_channel_options o = {.from = user, .to = owner, .n_tags = 1, .name = "tied gradient"};
+  PST_TRY(t->table->open(t, &o, &tie->gradient));
+  o = (pst_channel_options){.from = owner, .to = user, .n_tags = 1, .name = "tied value"};
+  return tie->carries_value ? t->table->open(t, &o, &tie->value) : PST_OK;
+}
+
+static pst_status open_ties(pst_pipeline *p) {
   int32_t room = 0;
   for (int s = 0; s < p->n; s++)
     for (int32_t i = 0; i < p->train.stages[s].code->n_params; i++)
@@ -129,13 +49,8 @@ static pst_status open_ties(pst_pipeline *p) {
       const pst_stage_param *sp = &code->params[i];
       for (int32_t u = 1; sp->owner && u < sp->n_uses; u++) {
         if (sp->use_stage[u] == s) continue;
-        pst__tie *tie = &p->ties[p->n_ties];
-        *tie = (pst__tie){.param = sp->param, .use = u, .owner = s, .user = sp->use_stage[u]};
-        pst_channel_options o = {.from = tie->user, .to = s, .n_tags = 1, .name = "tied gradient"};
-        PST_TRY(t->table->open(t, &o, &tie->gradient));
-        bool known = p->n_ties > 0 && tie[-1].param == tie->param && tie[-1].user == tie->user;
-        o = (pst_channel_options){.from = s, .to = tie->user, .n_tags = 1, .name = "tied value"};
-        if (!known) PST_TRY(t->table->open(t, &o, &tie->value));
+        p->ties[p->n_ties] = (pst__tie){.param = sp->param, .use = u, .owner = s, .user = sp->use_stage[u]};
+        PST_TRY(open_tie(p, &p->ties[p->n_ties]));
         p->n_ties++;
       }
     }
@@ -145,27 +60,31 @@ static pst_status open_ties(pst_pipeline *p) {
 
 static pst_status open_sums(pst_pipeline *p) {
   pst_transport *t = p->options.transport;
-  p->sums = calloc((size_t)p->n, sizeof *p->sums);
-  p->verdicts = calloc((size_t)p->n, sizeof *p->verdicts);
+  p->sums = calloc((size_t)p->n_workers, sizeof *p->sums);
+  p->verdicts = calloc((size_t)p->n_workers, sizeof *p->verdicts);
   if (!p->sums || !p->verdicts) return pst_fail(PST_NO_MEMORY, "no memory for the norm's channels");
-  for (int w = 1; w < p->n; w++) {
+  for (int w = 1; w < p->n_workers; w++) {
     pst_channel_options o = {.from = w, .to = 0, .n_tags = 1, .name = "sums"};
     PST_TRY(t->table->open(t, &o, &p->sums[w]));
     o = (pst_channel_options){.from = 0, .to = w, .n_tags = 1, .name = "norm"};
     PST_TRY(t->table->open(t, &o, &p->verdicts[w]));
   }
-  int32_t n = p->train.graph->params.n;
-  for (int i = 0; i < p->n; i++) {
+  size_t n = (size_t)p->train.graph->params.n + 1;
+  for (int i = 0; i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
+    w->sums = calloc(n, sizeof *w->sums);
+    w->sums_received = calloc(n, sizeof *w->sums_received);
+    if (!w->sums || !w->sums_received)
+      return pst_fail(PST_NO_MEMORY, "no memory for the norm of %zu parameters", n - 1);
+  }
+  for (int i = 0; i < p->n; i++) {
+    pst__chunk *c = &p->chunks[i];
     int64_t most = 1;
-    for (int32_t u = 0; u < w->update->n_params; u++)
-      if (pst_operand_elements(&w->update->params[u].sums) > most)
-        most = pst_operand_elements(&w->update->params[u].sums);
-    w->sums = calloc((size_t)n + 1, sizeof *w->sums);
-    w->sums_received = calloc((size_t)n + 1, sizeof *w->sums_received);
-    w->blocks = calloc((size_t)most, sizeof *w->blocks);
-    if (!w->sums || !w->sums_received || !w->blocks)
-      return pst_fail(PST_NO_MEMORY, "no memory for the norm of %d parameters", n);
+    for (int32_t u = 0; u < c->update->n_params; u++)
+      if (pst_operand_elements(&c->update->params[u].sums) > most)
+        most = pst_operand_elements(&c->update->params[u].sums);
+    c->blocks = calloc((size_t)most, sizeof *c->blocks);
+    if (!c->blocks) return pst_fail(PST_NO_MEMORY, "no memory for the norm of stage %d", i);
   }
   return PST_OK;
 }
@@ -186,14 +105,32 @@ static pst_status check_params_agree(const pst_pipeline *p, const pst__pass *a, 
   return PST_OK;
 }
 
+/* Which worker holds which stage: the training schedule says. */
+static pst_status place_stages(pst_pipeline *p) {
+  pst_schedule *compute = NULL;
+  PST_TRY(pst__pass_compute(p, p->options.train != NULL, p->options.microbatches, &compute));
+  memcpy(p->worker_of, compute->worker_of, (size_t)p->n * sizeof *p->worker_of);
+  pst_schedule_destroy(compute);
+  for (int s = 0; s < p->n; s++) {
+    pst__worker *w = &p->workers[p->worker_of[s]];
+    if (w->device && w->device != p->options.devices[s])
+      return pst_fail(PST_INVALID, "stage %d: its worker %d has another device for its other stages", s,
+                      w->index);
+    w->device = p->options.devices[s];
+    p->chunks[s] = (pst__chunk){.worker = w, .stage = s, .device = w->device};
+  }
+  return PST_OK;
+}
+
 static pst_status build(pst_pipeline *p) {
   const pst_pipeline_options *o = &p->options;
+  PST_TRY(place_stages(p));
   if (o->train) PST_TRY(pst__pass_create(p, o->train, o->microbatches, &p->train));
   if (o->loss) PST_TRY(pst__pass_create(p, o->loss, o->microbatches, &p->loss));
   if (o->logits) PST_TRY(pst__pass_create(p, o->logits, 1, &p->logits));
-  PST_TRY(check_params_agree(p, main_pass(p), &p->loss));
-  PST_TRY(check_params_agree(p, main_pass(p), &p->logits));
-  for (int i = 0; i < p->n; i++) {
+  PST_TRY(check_params_agree(p, pst__main_pass(p), &p->loss));
+  PST_TRY(check_params_agree(p, pst__main_pass(p), &p->logits));
+  for (int i = 0; i < p->n_workers; i++) {
     uint16_t block;
     int64_t offset;
     PST_TRY(pst_layout_place(&p->workers[i].layout[PST_SEGMENT_CTRL], sizeof(pst_ctrl), 0, &block, &offset));
@@ -203,6 +140,8 @@ static pst_status build(pst_pipeline *p) {
   return open_sums(p);
 }
 
+static pst_status check_memory(const pst_pipeline *p);
+
 pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline) {
   PST_TRY(check_options(options));
   pst_status st = PST_OK;
@@ -210,19 +149,22 @@ pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline
   if (!p) return pst_fail(PST_NO_MEMORY, "no memory for a pipeline");
   p->options = *options;
   p->n = options->n_stages;
+  p->n_workers = options->n_stages / (options->chunks > 0 ? options->chunks : 1);
   p->cut = malloc((size_t)(p->n + 1) * sizeof *p->cut);
-  p->workers = calloc((size_t)p->n, sizeof *p->workers);
-  if (!p->cut || !p->workers) {
+  p->worker_of = calloc((size_t)p->n, sizeof *p->worker_of);
+  p->chunks = calloc((size_t)p->n, sizeof *p->chunks);
+  p->workers = calloc((size_t)p->n_workers, sizeof *p->workers);
+  if (!p->cut || !p->worker_of || !p->chunks || !p->workers) {
     st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", p->n);
     goto done;
   }
   memcpy(p->cut, options->cut, (size_t)(p->n + 1) * sizeof *p->cut);
-  for (int i = 0; i < p->n; i++) {
+  for (int i = 0; i < p->n_workers; i++) {
     p->workers[i].p = p;
     p->workers[i].index = i;
-    p->workers[i].device = options->devices[i];
   }
   PST_GOTO(st, build(p), done);
+  PST_GOTO(st, check_memory(p), done);
   *out_pipeline = p;
   p = NULL;
 done:
@@ -231,11 +173,13 @@ done:
 }
 
 void pst_pipeline_memory(const pst_pipeline *p, int stage, pst_stage_memory *out) {
-  const pst__worker *w = &p->workers[stage];
+  const pst__chunk *c = &p->chunks[stage];
+  bool first =
+      pst__next_chunk(c->worker, NULL) == c; /* scratch is the worker's: counted with its first stage */
   *out = (pst_stage_memory){0};
   for (int s = 0; s < PST_SEGMENT_COUNT; s++) {
-    out->bytes[s] = w->layout[s].bytes;
-    out->copies[s] = w->layout[s].bytes > 0;
+    out->bytes[s] = c->layout[s].bytes + (first ? c->worker->layout[s].bytes : 0);
+    out->copies[s] = out->bytes[s] > 0;
   }
   const pst__pass *passes[] = {&p->train, &p->loss, &p->logits};
   for (int i = 0; i < 3; i++) {
@@ -278,7 +222,7 @@ static pst_status check_memory(const pst_pipeline *p) {
   for (int i = 0; i < p->n; i++) {
     pst_device_info info;
     pst_stage_memory m;
-    p->workers[i].device->table->query(p->workers[i].device, &info);
+    p->chunks[i].device->table->query(p->chunks[i].device, &info);
     pst_pipeline_memory(p, i, &m);
     int64_t have = p->options.memory_limit_bytes > 0 ? p->options.memory_limit_bytes : info.memory_bytes;
     if (info.memory_kind != PST_MEMORY_HOST) {
@@ -293,23 +237,32 @@ static pst_status check_memory(const pst_pipeline *p) {
                                                 : PST_OK;
 }
 
-static pst_status allocate_job(pst__worker *w) {
+static pst_status allocate(pst_device *d, const pst_layout *layouts, pst_segment *segments) {
   for (int s = 0; s < PST_SEGMENT_COUNT; s++)
-    if (w->layout[s].bytes > 0) PST_TRY(pst__segment_allocate(w->device, &w->layout[s], &w->segment[s]));
+    if (layouts[s].bytes > 0) PST_TRY(pst__segment_allocate(d, &layouts[s], &segments[s]));
   return PST_OK;
+}
+
+static void release(pst_device *d, pst_layout *layouts, pst_segment *segments) {
+  for (int s = 0; s < PST_SEGMENT_COUNT; s++) {
+    if (segments[s].blocks) pst__segment_free(d, &segments[s]);
+    free(layouts[s].block_bytes);
+  }
 }
 
 pst_status pst_pipeline_start(pst_pipeline *p) {
   if (p->started) return pst_fail(PST_INVALID, "the pipeline is started already");
-  PST_TRY(check_memory(p));
-  for (int i = 0; i < p->n; i++) PST_TRY(allocate_job(&p->workers[i]));
+  for (int i = 0; i < p->n; i++)
+    PST_TRY(allocate(p->chunks[i].device, p->chunks[i].layout, p->chunks[i].segment));
+  for (int i = 0; i < p->n_workers; i++)
+    PST_TRY(allocate(p->workers[i].device, p->workers[i].layout, p->workers[i].segment));
   PST_TRY(pst__pass_allocate(p, &p->train));
   PST_TRY(pst__pass_allocate(p, &p->loss));
   PST_TRY(pst__pass_allocate(p, &p->logits));
-  for (int i = 0; i < p->n; i++) {
+  for (int i = 0; i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
-    int err = pthread_create(&w->thread, NULL, worker_main, w);
-    if (err) return pst_fail(PST_NO_MEMORY, "worker %d of %d: no thread: %s", i, p->n, strerror(err));
+    int err = pthread_create(&w->thread, NULL, pst__worker_main, w);
+    if (err) return pst_fail(PST_NO_MEMORY, "worker %d of %d: no thread: %s", i, p->n_workers, strerror(err));
     w->started = true;
     char name[16];
     snprintf(name, sizeof name, "pst-worker-%d", i % 10000);
@@ -327,192 +280,36 @@ bool pst_pipeline_lost(const pst_pipeline *p) {
 
 void pst_pipeline_destroy(pst_pipeline *p) {
   if (!p || pst_pipeline_lost(p)) return;
-  for (int i = 0; p->workers && i < p->n; i++) {
+  for (int i = 0; p->workers && i < p->n_workers; i++) {
     pst__worker *w = &p->workers[i];
     if (!w->started) continue;
-    w->ending = true;
+    atomic_store(&w->ending, true);
     pst_event_signal(&w->wake);
     pthread_join(w->thread, NULL);
   }
-  if (p->workers) {
+  if (p->chunks) {
     pst__pass_destroy(p, &p->train);
     pst__pass_destroy(p, &p->loss);
     pst__pass_destroy(p, &p->logits);
   }
-  for (int i = 0; p->workers && i < p->n; i++) {
-    pst__worker *w = &p->workers[i];
-    for (int s = 0; s < PST_SEGMENT_COUNT; s++) {
-      if (w->segment[s].blocks) pst__segment_free(w->device, &w->segment[s]);
-      free(w->layout[s].block_bytes);
-    }
-    pst_update_code_destroy(w->update);
-    free(w->sums);
-    free(w->sums_received);
-    free(w->blocks);
+  for (int i = 0; p->chunks && i < p->n; i++) {
+    release(p->chunks[i].device, p->chunks[i].layout, p->chunks[i].segment);
+    pst_update_code_destroy(p->chunks[i].update);
+    free(p->chunks[i].blocks);
   }
+  for (int i = 0; p->workers && i < p->n_workers; i++) {
+    release(p->workers[i].device, p->workers[i].layout, p->workers[i].segment);
+    free(p->workers[i].sums);
+    free(p->workers[i].sums_received);
+  }
+  free(p->chunks);
   free(p->workers);
+  free(p->worker_of);
   free(p->cut);
   free(p->ties);
   free(p->sums);
   free(p->verdicts);
   free(p);
-}
-
-/* ---- tensors ---- */
-
-typedef struct tensor_job {
-  pst_tensor_kind kind;
-  int32_t param;
-  int moment;
-  int64_t offset, bytes;
-  void *to;
-  const void *from;
-} tensor_job;
-
-static const pst_stage_param *param_of(const pst__worker *w, int32_t param) {
-  const pst_stage_code *code = main_pass(w->p)->stages[w->index].code;
-  for (int32_t i = 0; i < code->n_params; i++)
-    if (code->params[i].param == param) return &code->params[i];
-  return NULL;
-}
-
-static const pst_operand *operand_of(pst__worker *w, const tensor_job *job) {
-  const pst_stage_param *p = param_of(w, job->param);
-  if (!p) return NULL;
-  if (job->kind == PST_TENSOR_PARAM) return &p->value;
-  if (!p->owner || !w->update) return NULL;
-  if (job->kind == PST_TENSOR_GRADIENT) return &p->gradient[0];
-  const pst_stage_param *all = w->p->train.stages[w->index].code->params;
-  for (int32_t i = 0; i < w->update->n_params; i++) {
-    const pst_update_param *u = &w->update->params[i];
-    if (all[u->stage_param].param == job->param && job->moment >= 0 && job->moment < u->n_moments)
-      return &u->moments[job->moment];
-  }
-  return NULL;
-}
-
-static pst_status transfer(pst__worker *w, void *arg) {
-  const tensor_job *job = arg;
-  const pst_operand *o = operand_of(w, job);
-  if (!o) return PST_OK; /* this worker does not hold it */
-  pst_buffer *b = w->segment[o->segment].blocks[o->block];
-  if (job->to) return w->device->table->download(w->device, job->to, b, o->offset + job->offset, job->bytes);
-  return w->device->table->upload(w->device, b, o->offset + job->offset, job->from, job->bytes);
-}
-
-int pst_pipeline_owner(const pst_pipeline *p, int32_t param) {
-  for (int i = 0; i < p->n; i++) {
-    const pst_stage_param *sp = param_of(&p->workers[i], param);
-    if (sp && sp->owner) return i;
-  }
-  return -1;
-}
-
-static pst_status check_range(pst_pipeline *p, const tensor_job *job, int *out_owner) {
-  const pst_graph *g = main_pass(p)->graph;
-  int owner = job->param >= 0 && job->param < g->params.n ? pst_pipeline_owner(p, job->param) : -1;
-  const pst_operand *o = owner < 0 ? NULL : operand_of(&p->workers[owner], job);
-  if (!o)
-    return pst_fail(PST_INVALID, "parameter %d has no such tensor here (moment %d)", job->param, job->moment);
-  if (job->offset < 0 || job->bytes < 0 || job->offset > pst__operand_bytes(o) - job->bytes)
-    return pst_fail(PST_INVALID, "%s: bytes %lld to %lld of %lld", g->params.at[job->param].name,
-                    (long long)job->offset, (long long)(job->offset + job->bytes),
-                    (long long)pst__operand_bytes(o));
-  *out_owner = owner;
-  return PST_OK;
-}
-
-pst_status pst_pipeline_read(pst_pipeline *p, pst_tensor_kind kind, int32_t param, int moment, int64_t offset,
-                             void *to, int64_t bytes) {
-  tensor_job job = {
-      .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .to = to};
-  int owner = -1;
-  PST_TRY(check_range(p, &job, &owner));
-  return run_job(p, owner, transfer, &job);
-}
-
-pst_status pst_pipeline_write(pst_pipeline *p, pst_tensor_kind kind, int32_t param, int moment,
-                              int64_t offset, const void *from, int64_t bytes) {
-  tensor_job job = {
-      .kind = kind, .param = param, .moment = moment, .offset = offset, .bytes = bytes, .from = from};
-  int owner = -1;
-  PST_TRY(check_range(p, &job, &owner));
-  return run_job(p, kind == PST_TENSOR_PARAM ? -1 : owner, transfer, &job);
-}
-
-int pst_pipeline_moments(const pst_pipeline *p, const char *out_names[PST_MAX_MOMENTS]) {
-  for (int i = 0; i < p->n; i++) {
-    const pst_update_code *u = p->workers[i].update;
-    if (!u || u->n_params == 0) continue;
-    for (int m = 0; m < u->params[0].n_moments; m++) out_names[m] = u->params[0].names[m];
-    return u->params[0].n_moments;
-  }
-  return 0;
-}
-
-/* ---- first values ---- */
-
-static void draw(const pst_param_info *info, uint64_t seed, int64_t first, int64_t n, float *x) {
-  if (info->init.kind == PST_INIT_NORMAL) {
-    pst_rng_normal(pst_rng_key_make(seed, pst_rng_hash_text(info->name)), first, n, 0.0f, info->init.std, x);
-    return;
-  }
-  float value = info->init.kind == PST_INIT_ONES ? 1.0f : 0.0f;
-  for (int64_t i = 0; i < n; i++) x[i] = value;
-}
-
-static pst_status upload_values(pst__worker *w, const pst_operand *o, int64_t first, int64_t n,
-                                const float *x, uint16_t *half) {
-  const void *from = x;
-  if (o->dtype == PST_BF16) {
-    for (int64_t i = 0; i < n; i++) half[i] = pst_f32_to_bf16(x[i]);
-    from = half;
-  }
-  int64_t size = (int64_t)pst_dtype_size((pst_dtype)o->dtype);
-  return w->device->table->upload(w->device, w->segment[o->segment].blocks[o->block],
-                                  o->offset + first * size, from, n * size);
-}
-
-/* The fp32 master, where there is one, starts as the value before rounding. */
-static const pst_operand *master_of(const pst__worker *w, int32_t param) {
-  for (int m = 0; w->update && m < PST_MAX_MOMENTS; m++) {
-    const pst_stage_param *all = w->p->train.stages[w->index].code->params;
-    for (int32_t i = 0; i < w->update->n_params; i++) {
-      const pst_update_param *u = &w->update->params[i];
-      if (all[u->stage_param].param == param && m < u->n_moments && strcmp(u->names[m], "master") == 0)
-        return &u->moments[m];
-    }
-  }
-  return NULL;
-}
-
-static pst_status init_job(pst__worker *w, void *arg) {
-  uint64_t seed = *(const uint64_t *)arg;
-  const pst__pass *pass = main_pass(w->p);
-  const pst_stage_code *code = pass->stages[w->index].code;
-  pst_status st = PST_OK;
-  float *x = malloc(CHUNK_ELEMENTS * sizeof *x);
-  uint16_t *half = malloc(CHUNK_ELEMENTS * sizeof *half);
-  if (!x || !half) st = pst_fail(PST_NO_MEMORY, "no memory to draw first weights");
-  for (int32_t i = 0; st == PST_OK && i < code->n_params; i++) {
-    const pst_stage_param *p = &code->params[i];
-    const pst_operand *master = master_of(w, p->param);
-    int64_t n = pst_operand_elements(&p->value);
-    for (int64_t first = 0; st == PST_OK && first < n; first += CHUNK_ELEMENTS) {
-      int64_t some = n - first < CHUNK_ELEMENTS ? n - first : CHUNK_ELEMENTS;
-      draw(&pass->graph->params.at[p->param], seed, first, some, x);
-      st = upload_values(w, &p->value, first, some, x, half);
-      if (st == PST_OK && master) st = upload_values(w, master, first, some, x, half);
-      atomic_fetch_add_explicit(&w->heartbeat, 1, memory_order_relaxed);
-    }
-  }
-  free(x);
-  free(half);
-  return st;
-}
-
-pst_status pst_pipeline_init(pst_pipeline *p, uint64_t seed) {
-  return run_job(p, -1, init_job, &seed);
 }
 
 /* ---- steps ---- */
@@ -546,10 +343,10 @@ static pst_status train_step(pst_pipeline *p, const pst_batch *batch, uint64_t s
                              bool update, pst_step_result *out) {
   PST_TRY(check_batch(&p->train, batch, "training"));
   int64_t begin = pst_clock_ns(), valid = count_valid(batch->targets, batch->sequences * p->train.sequence);
-  pst__step_job job = {.pass = &p->train, .batch = batch, .step = step, .lr = lr, .update = update};
+  pst__step_job job = {.pass = &p->train, .batch = *batch, .step = step, .lr = lr, .update = update};
   job.ctrl = (pst_ctrl){.seed = seed, .step = (uint64_t)step, .clip = 1.0f};
   job.ctrl.gradient_scale = valid > 0 ? (float)(1.0 / (double)valid) : 0.0f;
-  PST_TRY(run_job(p, -1, pst__worker_step, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job, sizeof job));
   *out = (pst_step_result){.tokens = valid, .step_ns = pst_clock_ns() - begin};
   out->loss = valid > 0 ? sum_losses(&p->train, batch->sequences) / (double)valid : 0.0;
   out->gradient_norm = update ? p->workers[0].verdict[0] : 0.0;
@@ -570,7 +367,7 @@ pst_status pst_pipeline_apply(pst_pipeline *p, int64_t step, double lr, double *
   if (!p->train.graph) return pst_fail(PST_INVALID, "this pipeline was not built for training");
   pst__step_job job = {
       .pass = &p->train, .step = step, .lr = lr, .update = true, .ctrl = {.step = (uint64_t)step}};
-  PST_TRY(run_job(p, -1, pst__worker_apply, &job));
+  PST_TRY(pst__run_job(p, -1, pst__worker_apply, &job, sizeof job));
   *out_norm = p->workers[0].verdict[0];
   return PST_OK;
 }
@@ -578,8 +375,8 @@ pst_status pst_pipeline_apply(pst_pipeline *p, int64_t step, double lr, double *
 pst_status pst_pipeline_loss(pst_pipeline *p, const pst_batch *batch, double *out_sum, int64_t *out_tokens,
                              float *out_losses) {
   PST_TRY(check_batch(&p->loss, batch, "evaluation"));
-  pst__step_job job = {.pass = &p->loss, .batch = batch};
-  PST_TRY(run_job(p, -1, pst__worker_step, &job));
+  pst__step_job job = {.pass = &p->loss, .batch = *batch};
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job, sizeof job));
   int64_t n = batch->sequences * p->loss.sequence;
   *out_sum = sum_losses(&p->loss, batch->sequences);
   *out_tokens = count_valid(batch->targets, n);
@@ -589,8 +386,8 @@ pst_status pst_pipeline_loss(pst_pipeline *p, const pst_batch *batch, double *ou
 
 pst_status pst_pipeline_logits(pst_pipeline *p, const pst_batch *batch, float *out_logits) {
   PST_TRY(check_batch(&p->logits, batch, "generation"));
-  pst__step_job job = {.pass = &p->logits, .batch = batch};
-  PST_TRY(run_job(p, -1, pst__worker_step, &job));
+  pst__step_job job = {.pass = &p->logits, .batch = *batch};
+  PST_TRY(pst__run_job(p, -1, pst__worker_step, &job, sizeof job));
   memcpy(out_logits, p->logits.results,
          (size_t)(batch->sequences * (p->logits.result_elements / p->logits.batch)) * sizeof *out_logits);
   return PST_OK;
@@ -599,11 +396,17 @@ pst_status pst_pipeline_logits(pst_pipeline *p, const pst_batch *batch, float *o
 /* ---- what it did ---- */
 
 void pst_pipeline_stats(const pst_pipeline *p, int stage, pst_worker_stats *out) {
-  *out = p->workers[stage].stats;
+  const pst__chunk *c = &p->chunks[stage];
+  *out = c->stats;
+  out->steps = c->worker->steps;
+  out->total_ns = c->worker->total_ns;
+  out->wait_ns = c->worker->wait_ns;
 }
 
 void pst_pipeline_stats_reset(pst_pipeline *p) {
-  for (int i = 0; i < p->n; i++) p->workers[i].stats = (pst_worker_stats){0};
+  for (int i = 0; i < p->n; i++) p->chunks[i].stats = (pst_worker_stats){0};
+  for (int i = 0; i < p->n_workers; i++)
+    p->workers[i].steps = p->workers[i].total_ns = p->workers[i].wait_ns = 0;
 }
 
 const pst_schedule *pst_pipeline_schedule(const pst_pipeline *p) {

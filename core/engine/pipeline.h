@@ -3,7 +3,7 @@
  *   pst_pipeline *p;
  *   PST_TRY(pst_pipeline_create(&options, &p));          // lowers and plans; nothing is allocated on a
  * device yet pst_pipeline_memory(p, stage, &memory);              // what it will take
- *   PST_TRY(pst_pipeline_start(p));                      // allocates, starts one thread per stage
+ *   PST_TRY(pst_pipeline_start(p));                      // allocates, starts one thread per worker
  *   PST_TRY(pst_pipeline_init(p, seed));
  *   for (step = 0; step < n; step++) PST_TRY(pst_pipeline_step(p, &batch, step, lr, &result));
  *   pst_pipeline_destroy(p);
@@ -40,6 +40,8 @@ typedef struct pst_pipeline_options {
   pst_graph *loss;   /* for evaluation; may be NULL */
   pst_graph *logits; /* for generation; may be NULL */
   int n_stages;
+  int chunks; /* V: stages of each worker; 0: 1. The schedule says which; stages of one worker name one device
+               */
   const int32_t *cut;         /* n_stages + 1 unit numbers */
   pst_device *const *devices; /* one per stage, borrowed */
   pst_transport *transport;   /* borrowed; carries n_stages workers */
@@ -55,6 +57,7 @@ typedef struct pst_pipeline_options {
   void *hook_user;
 } pst_pipeline_options;
 
+/* Checks, lowers and plans; NO_MEMORY when the plan needs more than the devices have. */
 PST_CHECKED pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline **out_pipeline);
 PST_CHECKED pst_status pst_pipeline_start(pst_pipeline *pipeline);
 void pst_pipeline_destroy(pst_pipeline *pipeline);
@@ -136,7 +139,8 @@ int pst_pipeline_owner(const pst_pipeline *pipeline, int32_t param);
 /* Moments the optimizer keeps for each parameter, and their names ("m", "v", "velocity", "master"). */
 int pst_pipeline_moments(const pst_pipeline *pipeline, const char *out_names[PST_MAX_MOMENTS]);
 
-/* Where a worker's time went, summed over the steps since the last call of pst_pipeline_stats_reset(). */
+/* Where a stage's time went (busy and its parts) and its worker's (total, wait), summed over the steps since
+ * the last call of pst_pipeline_stats_reset(). */
 typedef struct pst_worker_stats {
   int64_t steps;
   int64_t total_ns;

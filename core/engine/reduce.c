@@ -10,59 +10,100 @@
  * owner updates and sends the new value to the other users. The order of every sum is the model's, so it does
  * not depend on the cut. */
 
-static const pst_stage_param *find_param(const pst__worker *w, int32_t param) {
-  const pst_stage_code *code = w->p->train.stages[w->index].code;
+static const pst_stage_code *code_of(const pst__chunk *c) {
+  return c->worker->p->train.stages[c->stage].code;
+}
+
+static const pst_stage_param *find_param(const pst__chunk *c, int32_t param) {
+  const pst_stage_code *code = code_of(c);
   for (int32_t i = 0; i < code->n_params; i++)
     if (code->params[i].param == param) return &code->params[i];
   return NULL;
 }
 
-static pst_part part_of(const pst__worker *w, const pst_operand *o) {
-  return (pst_part){.at = pst__operand_host(w->device, &w->segment[o->segment], o),
+static pst_part part_of(const pst__chunk *c, const pst_operand *o) {
+  return (pst_part){.at = pst__operand_host(c->device, &c->segment[o->segment], o),
                     .bytes = pst__operand_bytes(o)};
 }
 
-/* Sends or receives one operand and waits. */
+/* Sends or receives one part and waits. */
 static pst_status exchange(pst__worker *w, pst_channel *channel, const pst_part *part, bool sends) {
   const pst_transport_table *t = w->p->options.transport->table;
   pst_request request;
   PST_TRY((sends ? t->send : t->receive)(channel, 0, part, 1, &request));
-  if (sends) w->stats.message_bytes += part->bytes;
   return pst__wait_message(w, &request);
 }
 
-pst_status pst__tie_gradients(pst__worker *w) {
-  for (int i = 0; i < w->p->n_ties; i++) {
-    const pst__tie *tie = &w->p->ties[i];
-    if (tie->owner != w->index && tie->user != w->index) continue;
-    pst_part part = part_of(w, &find_param(w, tie->param)->gradient[tie->use]);
-    PST_TRY(exchange(w, tie->gradient, &part, tie->user == w->index));
+/* From one stage's copy to another's, both of this worker. */
+static pst_status copy_local(const pst__chunk *to, const pst_operand *at, const pst__chunk *from,
+                             const pst_operand *source) {
+  return to->device->table->copy(to->device, to->segment[at->segment].blocks[at->block], at->offset,
+                                 from->segment[source->segment].blocks[source->block], source->offset,
+                                 pst__operand_bytes(at));
+}
+
+/* Moves the gradient of one use to the parameter's owner. */
+static pst_status tie_gradient(pst__worker *w, const pst__tie *tie) {
+  pst__chunk *owner = &w->p->chunks[tie->owner], *user = &w->p->chunks[tie->user];
+  const pst_operand *landing = &find_param(owner, tie->param)->gradient[tie->use],
+                    *source = &find_param(user, tie->param)->gradient[tie->use];
+  if (tie->local) return owner->worker == w ? copy_local(owner, landing, user, source) : PST_OK;
+  if (owner->worker == w) {
+    pst_part part = part_of(owner, landing);
+    return exchange(w, tie->gradient, &part, false);
   }
-  pst_binding bind = {0};
-  pst__bind_lasting(w, &bind);
-  return pst__run(w, &w->update->tie, &bind, &w->stats.update_ns);
+  if (user->worker != w) return PST_OK;
+  pst_part part = part_of(user, source);
+  return exchange(w, tie->gradient, &part, true);
+}
+
+/* Moves the updated value to another stage that uses it. */
+static pst_status tie_value(pst__worker *w, const pst__tie *tie) {
+  if (!tie->carries_value) return PST_OK;
+  pst__chunk *owner = &w->p->chunks[tie->owner], *user = &w->p->chunks[tie->user];
+  const pst_operand *source = &find_param(owner, tie->param)->value,
+                    *landing = &find_param(user, tie->param)->value;
+  if (tie->local) return owner->worker == w ? copy_local(user, landing, owner, source) : PST_OK;
+  if (owner->worker == w) {
+    pst_part part = part_of(owner, source);
+    return exchange(w, tie->value, &part, true);
+  }
+  if (user->worker != w) return PST_OK;
+  pst_part part = part_of(user, landing);
+  return exchange(w, tie->value, &part, false);
+}
+
+pst_status pst__tie_gradients(pst__worker *w) {
+  for (int i = 0; i < w->p->n_ties; i++) PST_TRY(tie_gradient(w, &w->p->ties[i]));
+  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c)) {
+    pst_binding bind = {0};
+    pst__bind_lasting(c, &bind);
+    PST_TRY(pst__run(c, &c->update->tie, &bind, &c->stats.update_ns));
+  }
+  return PST_OK;
 }
 
 /* Blocks in ascending order, in double. */
-static pst_status sum_blocks(pst__worker *w, const pst_update_param *u, double *out_sum) {
+static pst_status sum_blocks(pst__chunk *c, const pst_update_param *u, double *out_sum) {
   int64_t n = pst_operand_elements(&u->sums);
-  PST_TRY(w->device->table->download(w->device, w->blocks,
-                                     w->segment[PST_SEGMENT_STATE].blocks[u->sums.block], u->sums.offset,
+  PST_TRY(c->device->table->download(c->device, c->blocks,
+                                     c->segment[PST_SEGMENT_STATE].blocks[u->sums.block], u->sums.offset,
                                      n * (int64_t)sizeof(double)));
   double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += w->blocks[i];
+  for (int64_t i = 0; i < n; i++) sum += c->blocks[i];
   *out_sum = sum;
   return PST_OK;
 }
 
 static pst_status own_sums(pst__worker *w) {
-  const pst_stage_code *code = w->p->train.stages[w->index].code;
-  pst_binding bind = {0};
-  pst__bind_lasting(w, &bind);
-  PST_TRY(pst__run(w, &w->update->norm, &bind, &w->stats.update_ns));
-  for (int32_t i = 0; i < w->update->n_params; i++) {
-    const pst_update_param *u = &w->update->params[i];
-    PST_TRY(sum_blocks(w, u, &w->sums[code->params[u->stage_param].param]));
+  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c)) {
+    pst_binding bind = {0};
+    pst__bind_lasting(c, &bind);
+    PST_TRY(pst__run(c, &c->update->norm, &bind, &c->stats.update_ns));
+    for (int32_t i = 0; i < c->update->n_params; i++) {
+      const pst_update_param *u = &c->update->params[i];
+      PST_TRY(sum_blocks(c, u, &w->sums[code_of(c)->params[u->stage_param].param]));
+    }
   }
   return PST_OK;
 }
@@ -71,12 +112,15 @@ static pst_status own_sums(pst__worker *w) {
 static pst_status judge(pst__worker *w) {
   pst_pipeline *p = w->p;
   int32_t n = p->train.graph->params.n;
-  for (int other = 1; other < p->n; other++) {
+  for (int other = 1; other < p->n_workers; other++) {
     pst_part part = {.at = w->sums_received, .bytes = n * (int64_t)sizeof(double)};
     PST_TRY(exchange(w, p->sums[other], &part, false));
-    const pst_stage_code *code = p->train.stages[other].code;
-    for (int32_t i = 0; i < code->n_params; i++)
-      if (code->params[i].owner) w->sums[code->params[i].param] = w->sums_received[code->params[i].param];
+    for (pst__chunk *c = pst__next_chunk(&p->workers[other], NULL); c;
+         c = pst__next_chunk(&p->workers[other], c)) {
+      const pst_stage_code *code = code_of(c);
+      for (int32_t i = 0; i < code->n_params; i++)
+        if (code->params[i].owner) w->sums[code->params[i].param] = w->sums_received[code->params[i].param];
+    }
   }
   double sum = 0;
   int32_t bad = -1;
@@ -96,7 +140,8 @@ static pst_status share_verdict(pst__worker *w) {
   pst_part verdict = {.at = w->verdict, .bytes = sizeof w->verdict};
   if (w->index == 0) {
     PST_TRY(judge(w));
-    for (int other = 1; other < p->n; other++) PST_TRY(exchange(w, p->verdicts[other], &verdict, true));
+    for (int other = 1; other < p->n_workers; other++)
+      PST_TRY(exchange(w, p->verdicts[other], &verdict, true));
     return PST_OK;
   }
   pst_part sums = {.at = w->sums, .bytes = p->train.graph->params.n * (int64_t)sizeof(double)};
@@ -107,12 +152,7 @@ static pst_status share_verdict(pst__worker *w) {
 static pst_status refuse_nonfinite(const pst__worker *w, const pst__step_job *job) {
   const pst_graph *g = w->p->train.graph;
   int32_t param = (int32_t)w->verdict[2];
-  int stage = 0;
-  for (int s = w->p->n - 1; s >= 0; s--) {
-    const pst_stage_code *code = w->p->train.stages[s].code;
-    for (int32_t i = 0; i < code->n_params; i++)
-      if (code->params[i].param == param && code->params[i].owner) stage = s;
-  }
+  int stage = pst_pipeline_owner(w->p, param);
   return pst_fail(PST_NONFINITE,
                   "step %lld, stage %d: the gradient of %s is not finite; the weights are those of the step "
                   "before. Lower the learning "
@@ -137,26 +177,29 @@ pst_status pst__worker_apply(pst__worker *w, void *arg) {
   return pst__update(w, job);
 }
 
-static pst_status clear(pst__worker *w, const pst_operand *o) {
-  return w->device->table->fill(w->device, w->segment[PST_SEGMENT_GRAD].blocks[o->block], o->offset,
+static pst_status clear(const pst__chunk *c, const pst_operand *o) {
+  return c->device->table->fill(c->device, c->segment[PST_SEGMENT_GRAD].blocks[o->block], o->offset,
                                 pst__operand_bytes(o), 0);
 }
 
 pst_status pst__clear_gradients(pst__worker *w) {
-  const pst_stage_code *code = w->p->train.stages[w->index].code;
-  for (int32_t i = 0; i < code->n_params; i++)
-    for (int32_t u = 0; u < code->params[i].n_uses; u++)
-      if (pst_operand_present(&code->params[i].gradient[u])) PST_TRY(clear(w, &code->params[i].gradient[u]));
+  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c)) {
+    const pst_stage_code *code = code_of(c);
+    for (int32_t i = 0; i < code->n_params; i++)
+      for (int32_t u = 0; u < code->params[i].n_uses; u++)
+        if (pst_operand_present(&code->params[i].gradient[u]))
+          PST_TRY(clear(c, &code->params[i].gradient[u]));
+  }
   return PST_OK;
 }
 
 /* The update itself clears the first use of each parameter it owns. */
-static pst_status clear_other_uses(pst__worker *w) {
-  const pst_stage_code *code = w->p->train.stages[w->index].code;
+static pst_status clear_other_uses(const pst__chunk *c) {
+  const pst_stage_code *code = code_of(c);
   for (int32_t i = 0; i < code->n_params; i++) {
     const pst_stage_param *p = &code->params[i];
     for (int32_t u = 0; u < p->n_uses; u++)
-      if (!(p->owner && u == 0) && p->use_stage[u] == w->index) PST_TRY(clear(w, &p->gradient[u]));
+      if (!(p->owner && u == 0) && p->use_stage[u] == c->stage) PST_TRY(clear(c, &p->gradient[u]));
   }
   return PST_OK;
 }
@@ -165,15 +208,12 @@ pst_status pst__update(pst__worker *w, const pst__step_job *job) {
   pst_ctrl ctrl = job->ctrl;
   pst_optimizer_ctrl(&w->p->options.optimizer, job->step, job->lr, (float)w->verdict[1], &ctrl);
   PST_TRY(pst__set_ctrl(w, &ctrl));
-  pst_binding bind = {0};
-  pst__bind_lasting(w, &bind);
-  PST_TRY(pst__run(w, &w->update->update, &bind, &w->stats.update_ns));
-  PST_TRY(clear_other_uses(w));
-  for (int i = 0; i < w->p->n_ties; i++) {
-    const pst__tie *tie = &w->p->ties[i];
-    if (!tie->value || (tie->owner != w->index && tie->user != w->index)) continue;
-    pst_part part = part_of(w, &find_param(w, tie->param)->value);
-    PST_TRY(exchange(w, tie->value, &part, tie->owner == w->index));
+  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c)) {
+    pst_binding bind = {0};
+    pst__bind_lasting(c, &bind);
+    PST_TRY(pst__run(c, &c->update->update, &bind, &c->stats.update_ns));
+    PST_TRY(clear_other_uses(c));
   }
+  for (int i = 0; i < w->p->n_ties; i++) PST_TRY(tie_value(w, &w->p->ties[i]));
   return PST_OK;
 }

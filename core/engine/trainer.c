@@ -104,7 +104,8 @@ static pst_status assemble(pst_trainer *t) {
   return pst_pipeline_init(t->assembly->pipeline, o->seed);
 }
 
-/* The vocabulary that ids must stay below: the rows of the table that the tokens look up. */
+/* The vocabulary that ids must stay below: the rows of the smallest table that tokens look up, the classes of
+ * the loss. */
 static int64_t vocabulary(const pst_graph *g) {
   int64_t vocab = INT32_MAX;
   for (int32_t i = 0; i < g->nodes.n; i++) {
@@ -114,6 +115,10 @@ static int64_t vocabulary(const pst_graph *g) {
     if (n->code == PST_OP_linear_cross_entropy_grad) {
       int64_t classes = pst__value(g, n->in[1])->dim[n->attrs.w_in_out ? 1 : 0];
       if (classes < vocab) vocab = classes;
+    }
+    if (n->code == PST_OP_cross_entropy) {
+      const pst_value_info *logits = pst__value(g, n->in[0]);
+      if (logits->dim[logits->rank - 1] < vocab) vocab = logits->dim[logits->rank - 1];
     }
   }
   return vocab;
@@ -215,10 +220,24 @@ pst_status pst_trainer_apply(pst_trainer *t, pst_trainer_result *out_result) {
   return PST_OK;
 }
 
+/* Every id of the caller's is looked at before a table is. */
+static pst_status check_ids(const pst_trainer *t, const int32_t *ids, int64_t n, int32_t lowest,
+                            const char *what) {
+  int64_t vocab = vocabulary(t->assembly->train), length = t->options.sequence;
+  for (int64_t i = 0; i < n * length; i++)
+    if (ids[i] < lowest || ids[i] >= vocab)
+      return pst_fail(PST_INVALID, "%s %d at sequence %lld, position %lld, wanted %d to %lld", what, ids[i],
+                      (long long)(i / length), (long long)(i % length), lowest, (long long)(vocab - 1));
+  return PST_OK;
+}
+
 pst_status pst_trainer_loss(pst_trainer *t, const int32_t *tokens, const int32_t *targets, int64_t n,
                             double *out_loss) {
   int64_t length = t->options.sequence, some = t->options.micro * t->options.microbatches, valid = 0;
   double sum = 0;
+  if (n < 0) return pst_fail(PST_INVALID, "the loss of %lld sequences: wanted none or more", (long long)n);
+  PST_TRY(check_ids(t, tokens, n, 0, "token"));
+  PST_TRY(check_ids(t, targets, n, -1, "target"));
   for (int64_t i = 0; i < n; i += some) {
     pst_batch batch = {.tokens = tokens + i * length,
                        .targets = targets + i * length,

@@ -14,7 +14,7 @@
 #include "core/engine/assembly.h"
 
 /* Writes every parameter in the model's order, in the graph's dtype, with the metadata {"format": "pt"}. A
- * tied weight is written once. `out_checksum` (may be NULL): pst_checksum of the file. The file appears
+ * tied weight is written once. `out_checksum` (may be NULL): pst_hash of the file. The file appears
  * complete or not at all. */
 PST_CHECKED pst_status pst_weights_save(pst_assembly *assembly, const char *path, uint64_t *out_checksum);
 PST_CHECKED pst_status pst_moments_save(pst_assembly *assembly, const char *path, uint64_t *out_checksum);

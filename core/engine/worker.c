@@ -7,13 +7,20 @@
 
 /* ---- small steps ---- */
 
-pst_status pst__run(pst__worker *w, const pst_program *program, const pst_binding *bind, int64_t *part) {
+pst__chunk *pst__next_chunk(const pst__worker *w, const pst__chunk *after) {
+  pst_pipeline *p = w->p;
+  for (int s = after ? after->stage + 1 : 0; s < p->n; s++)
+    if (p->chunks[s].worker == w) return &p->chunks[s];
+  return NULL;
+}
+
+pst_status pst__run(pst__chunk *c, const pst_program *program, const pst_binding *bind, int64_t *part) {
   if (program->n_ops == 0) return PST_OK;
   int64_t begin = pst_clock_ns();
-  PST_TRY(w->device->table->run(w->device, program, bind));
-  PST_TRY(w->device->table->wait(w->device));
+  PST_TRY(c->device->table->run(c->device, program, bind));
+  PST_TRY(c->device->table->wait(c->device));
   int64_t took = pst_clock_ns() - begin;
-  w->stats.busy_ns += took;
+  c->stats.busy_ns += took;
   *part += took;
   return PST_OK;
 }
@@ -23,16 +30,17 @@ pst_status pst__wait_message(pst__worker *w, const pst_request *request) {
   if (!request->channel || t->table->test(request)) return PST_OK;
   int64_t begin = pst_clock_ns();
   pst_status st = pst_transport_wait(t, w->index, request);
-  w->stats.wait_ns += pst_clock_ns() - begin;
+  w->wait_ns += pst_clock_ns() - begin;
   return st;
 }
 
-void pst__bind_lasting(const pst__worker *w, pst_binding *bind) {
-  static const pst_segment_kind lasting[] = {PST_SEGMENT_PARAM, PST_SEGMENT_GRAD, PST_SEGMENT_OPTIM,
-                                             PST_SEGMENT_STATE, PST_SEGMENT_WORK, PST_SEGMENT_CTRL};
-  for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
-    bind->base[lasting[i]] = &w->segment[lasting[i]];
-  bind->base[PST_SEGMENT_PARAM_NEXT] = &w->segment[PST_SEGMENT_PARAM];
+void pst__bind_lasting(const pst__chunk *c, pst_binding *bind) {
+  static const pst_segment_kind own[] = {PST_SEGMENT_PARAM, PST_SEGMENT_GRAD, PST_SEGMENT_OPTIM,
+                                         PST_SEGMENT_STATE};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) bind->base[own[i]] = &c->segment[own[i]];
+  bind->base[PST_SEGMENT_PARAM_NEXT] = &c->segment[PST_SEGMENT_PARAM];
+  bind->base[PST_SEGMENT_WORK] = &c->worker->segment[PST_SEGMENT_WORK];
+  bind->base[PST_SEGMENT_CTRL] = &c->worker->segment[PST_SEGMENT_CTRL];
 }
 
 pst_status pst__set_ctrl(pst__worker *w, const pst_ctrl *ctrl) {
@@ -45,9 +53,9 @@ static const pst_segment *copy_of(const pst_segment *copies, int n, int64_t micr
   return n > 0 ? &copies[microbatch % n] : NULL;
 }
 
-static pst_binding bind_microbatch(const pst__worker *w, const pst__stage *s, int64_t m) {
+static pst_binding bind_microbatch(const pst__chunk *c, const pst__stage *s, int64_t m) {
   pst_binding bind = {0};
-  pst__bind_lasting(w, &bind);
+  pst__bind_lasting(c, &bind);
   bind.base[PST_SEGMENT_STASH] = copy_of(s->stash, s->buffers.stash, m);
   bind.base[PST_SEGMENT_DEFER] = copy_of(s->defer, s->buffers.defer, m);
   bind.base[PST_SEGMENT_OUT] = copy_of(s->out, s->buffers.out_activation, m);
@@ -58,34 +66,46 @@ static pst_binding bind_microbatch(const pst__worker *w, const pst__stage *s, in
   return bind;
 }
 
-static int ports_to_parts(const pst__worker *w, const pst_ports *ports, const pst_binding *bind,
+static int ports_to_parts(const pst__chunk *c, const pst_ports *ports, const pst_binding *bind,
                           pst_part *parts) {
   for (int i = 0; i < ports->n; i++) {
     const pst_operand *o = &ports->at[i].at;
-    parts[i] = (pst_part){.at = pst__operand_host(w->device, bind->base[o->segment], o),
+    parts[i] = (pst_part){.at = pst__operand_host(c->device, bind->base[o->segment], o),
                           .bytes = pst__operand_bytes(o)};
   }
   return ports->n;
 }
 
-enum { MAX_PORTS = 16 };
-
-static pst_status post(pst__worker *w, pst__stage *s, pst_channel *channel, const pst_ports *ports, int64_t m,
+static pst_status post(pst__chunk *c, pst__stage *s, pst_channel *channel, const pst_ports *ports, int64_t m,
                        bool sends, pst_request *request) {
-  const pst_transport_table *t = w->p->options.transport->table;
-  pst_part parts[MAX_PORTS];
-  pst_binding bind = bind_microbatch(w, s, m);
-  int n = ports_to_parts(w, ports, &bind, parts);
+  const pst_transport_table *t = c->worker->p->options.transport->table;
+  pst_part parts[PST__MAX_PORTS];
+  pst_binding bind = bind_microbatch(c, s, m);
+  int n = ports_to_parts(c, ports, &bind, parts);
   if (sends)
-    for (int i = 0; i < n; i++) w->stats.message_bytes += parts[i].bytes;
+    for (int i = 0; i < n; i++) c->stats.message_bytes += parts[i].bytes;
   return (sends ? t->send : t->receive)(channel, (uint32_t)m, parts, n, request);
+}
+
+/* Between two stages of one worker: from the one's ports straight to the other's. */
+static pst_status copy_ports(const pst__step_job *job, const pst__chunk *from, const pst_ports *out,
+                             const pst__chunk *to, const pst_ports *in, int64_t m) {
+  pst_binding source = bind_microbatch(from, &job->pass->stages[from->stage], m),
+              target = bind_microbatch(to, &job->pass->stages[to->stage], m);
+  for (int i = 0; i < in->n; i++) {
+    const pst_operand *a = &out->at[i].at, *b = &in->at[i].at;
+    PST_TRY(to->device->table->copy(to->device, target.base[b->segment]->blocks[b->block], b->offset,
+                                    source.base[a->segment]->blocks[a->block], a->offset,
+                                    pst__operand_bytes(b)));
+  }
+  return PST_OK;
 }
 
 /* ---- inputs and results ---- */
 
 /* Copies one microbatch's share of the batch to the device; sequences that the batch lacks are empty: token
  * 0, target -1. */
-static pst_status upload_input(pst__worker *w, const pst__pass *pass, pst__stage *s, const pst_batch *batch,
+static pst_status upload_input(pst__chunk *w, const pst__pass *pass, pst__stage *s, const pst_batch *batch,
                                pst_input which, int64_t m) {
   const pst_operand *o = &s->code->inputs[which];
   if (!pst_operand_present(o)) return PST_OK;
@@ -106,16 +126,16 @@ static pst_status upload_input(pst__worker *w, const pst__pass *pass, pst__stage
                  (pass->batch - given) * row * (int64_t)sizeof *from, empty);
 }
 
-static pst_status upload_batch(pst__worker *w, const pst__pass *pass, pst__stage *s, const pst_batch *batch) {
+static pst_status upload_batch(pst__chunk *c, const pst__pass *pass, pst__stage *s, const pst_batch *batch) {
   for (int64_t m = 0; m < pass->microbatches; m++)
-    for (int i = 0; i < PST_INPUT_COUNT; i++) PST_TRY(upload_input(w, pass, s, batch, (pst_input)i, m));
+    for (int i = 0; i < PST_INPUT_COUNT; i++) PST_TRY(upload_input(c, pass, s, batch, (pst_input)i, m));
   return PST_OK;
 }
 
-static pst_status download_result(pst__worker *w, pst__pass *pass, const pst__stage *s, int64_t m) {
+static pst_status download_result(pst__chunk *c, pst__pass *pass, const pst__stage *s, int64_t m) {
   const pst_operand *o = &s->code->result;
   if (!pst_operand_present(o)) return PST_OK;
-  return w->device->table->download(w->device, pass->results + m * pass->result_elements,
+  return c->device->table->download(c->device, pass->results + m * pass->result_elements,
                                     s->loss[m].blocks[o->block], o->offset, pst__operand_bytes(o));
 }
 
@@ -132,80 +152,110 @@ static pst_status wait_ring(pst__worker *w, const pst_request *sent, int n, int6
   return n > 0 && m >= n ? pst__wait_message(w, &sent[m - n]) : PST_OK;
 }
 
-static pst_status forward(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m) {
-  PST_TRY(pst__wait_message(w, &s->received_forward[m]));
-  PST_TRY(wait_ring(w, s->sent_forward, s->buffers.out_activation, m));
-  if (s->buffers.stash > 0) { /* what is sent from a slot must be gone before the slot is written again */
-    PST_TRY(wait_ring(w, s->sent_forward, s->buffers.stash, m));
-    PST_TRY(wait_ring(w, s->sent_backward, s->buffers.stash, m));
-  }
-  PST_TRY(set_microbatch(w, job, m));
-  pst_binding bind = bind_microbatch(w, s, m);
-  PST_TRY(pst__run(w, &s->code->forward, &bind, &w->stats.forward_ns));
-  return download_result(w, job->pass, s, m);
+static bool neighbours(const pst__chunk *c, int other) {
+  const pst_pipeline *p = c->worker->p;
+  return other >= 0 && other < p->n && p->chunks[other].worker == c->worker;
 }
 
-static pst_status send_backward(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m) {
-  if (s->code->stage == 0 || s->code->send_backward.n == 0 || s->sent_backward[m].channel) return PST_OK;
-  return post(w, s, job->pass->backward[s->code->stage - 1], &s->code->send_backward, m, true,
+static pst_status forward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m) {
+  pst__worker *w = c->worker;
+  PST_TRY(pst__wait_message(w, &s->received_forward[m]));
+  PST_TRY(wait_ring(w, s->sent_forward, s->buffers.out_activation, m));
+  /* what is sent from a slot must be gone before the slot is written again */
+  PST_TRY(wait_ring(w, s->sent_forward, s->buffers.stash, m));
+  PST_TRY(wait_ring(w, s->sent_backward, s->buffers.stash, m));
+  PST_TRY(set_microbatch(w, job, m));
+  pst_binding bind = bind_microbatch(c, s, m);
+  PST_TRY(pst__run(c, &s->code->forward, &bind, &c->stats.forward_ns));
+  if (neighbours(c, c->stage + 1)) {
+    const pst__chunk *next = c + 1;
+    PST_TRY(copy_ports(job, c, &s->code->send_forward, next,
+                       &job->pass->stages[next->stage].code->receive_forward, m));
+  }
+  return download_result(c, job->pass, s, m);
+}
+
+static pst_status send_backward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m) {
+  if (c->stage == 0 || s->code->send_backward.n == 0) return PST_OK;
+  if (neighbours(c, c->stage - 1)) {
+    const pst__chunk *before = c - 1;
+    return copy_ports(job, c, &s->code->send_backward, before,
+                      &job->pass->stages[before->stage].code->receive_backward, m);
+  }
+  if (s->sent_backward[m].channel) return PST_OK; /* left early */
+  return post(c, s, job->pass->backward[c->stage - 1], &s->code->send_backward, m, true,
               &s->sent_backward[m]);
 }
 
-static pst_status input_gradient(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m,
-                                 const pst_binding *bind) {
-  return pst__run(w, &s->code->input_gradient, bind, &w->stats.input_ns);
-}
-
-/* B, in the form the stage was lowered to. In the early form the gradient leaves between I and W. */
-static pst_status backward(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m,
-                           unsigned kind) {
-  pst_binding bind = bind_microbatch(w, s, m);
-  if (kind != PST_ACTION_W) {
-    PST_TRY(pst__wait_message(w, &s->received_backward[m]));
-    PST_TRY(wait_ring(w, s->sent_backward, s->buffers.out_gradient, m));
+/* Fused: all at once. Else the input's gradient, which leaves as soon as it is there, and the weights'
+ * gradients. */
+static pst_status run_backward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m,
+                               unsigned kind) {
+  pst_binding bind = bind_microbatch(c, s, m);
+  bool local = neighbours(c, c->stage - 1);
+  if (s->code->form == PST_BACKWARD_FUSED) {
+    PST_TRY(pst__run(c, &s->code->backward, &bind, &c->stats.backward_ns));
+    return local ? send_backward(c, job, s, m) : PST_OK;
   }
-  PST_TRY(set_microbatch(w, job, m));
-  if (s->code->form == PST_BACKWARD_FUSED)
-    return pst__run(w, &s->code->backward, &bind, &w->stats.backward_ns);
-  if (kind != PST_ACTION_W) PST_TRY(input_gradient(w, job, s, m, &bind));
-  if (kind == PST_ACTION_B) PST_TRY(send_backward(w, job, s, m));
-  if (kind != PST_ACTION_I) PST_TRY(pst__run(w, &s->code->weight_gradient, &bind, &w->stats.weight_ns));
+  if (kind != PST_ACTION_W) PST_TRY(pst__run(c, &s->code->input_gradient, &bind, &c->stats.input_ns));
+  if (kind == PST_ACTION_B || (kind == PST_ACTION_I && local)) PST_TRY(send_backward(c, job, s, m));
+  if (kind != PST_ACTION_I) PST_TRY(pst__run(c, &s->code->weight_gradient, &bind, &c->stats.weight_ns));
   return PST_OK;
 }
 
-static pst_status receive_forward(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m) {
-  PST_TRY(wait_ring(w, s->sent_forward, s->buffers.stash,
-                    m)); /* a value passed through is sent from the slot it came to */
-  return post(w, s, job->pass->forward[s->code->stage - 1], &s->code->receive_forward, m, false,
+/* Gradients that W reads too are sent from their DEFER slot: it is written again only when they are gone. */
+static pst_status wait_deferred(pst__worker *w, const pst__stage *s, int64_t m) {
+  for (int i = 0; i < s->code->send_backward.n; i++)
+    if (s->code->send_backward.at[i].at.segment == PST_SEGMENT_DEFER)
+      return wait_ring(w, s->sent_backward, s->buffers.defer, m);
+  return PST_OK;
+}
+
+static pst_status backward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m, unsigned kind) {
+  pst__worker *w = c->worker;
+  if (kind != PST_ACTION_W) {
+    PST_TRY(pst__wait_message(w, &s->received_backward[m]));
+    PST_TRY(wait_ring(w, s->sent_backward, s->buffers.out_gradient, m));
+    PST_TRY(wait_deferred(w, s, m));
+  }
+  PST_TRY(set_microbatch(w, job, m));
+  return run_backward(c, job, s, m, kind);
+}
+
+static pst_status receive_forward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m) {
+  /* a value passed through is sent from the slot it came to */
+  PST_TRY(wait_ring(c->worker, s->sent_forward, s->buffers.stash, m));
+  return post(c, s, job->pass->forward[c->stage - 1], &s->code->receive_forward, m, false,
               &s->received_forward[m]);
 }
 
-static pst_status receive_backward(pst__worker *w, const pst__step_job *job, pst__stage *s, int64_t m) {
+static pst_status receive_backward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m) {
   for (int i = 0; i < s->code->send_backward.n; i++)
     if (s->code->send_backward.at[i].at.segment == PST_SEGMENT_GRAD_IN)
-      PST_TRY(wait_ring(w, s->sent_backward, s->buffers.gradient, m));
-  return post(w, s, job->pass->backward[s->code->stage], &s->code->receive_backward, m, false,
+      PST_TRY(wait_ring(c->worker, s->sent_backward, s->buffers.gradient, m));
+  return post(c, s, job->pass->backward[c->stage], &s->code->receive_backward, m, false,
               &s->received_backward[m]);
 }
 
 static pst_status act(pst__worker *w, const pst__step_job *job, pst_action a) {
+  pst__chunk *c = &w->p->chunks[a.chunk];
   pst__stage *s = &job->pass->stages[a.chunk];
   int64_t m = a.microbatch;
   switch (a.kind) {
   case PST_ACTION_F:
-    return forward(w, job, s, m);
+    return forward(c, job, s, m);
   case PST_ACTION_B:
   case PST_ACTION_I:
   case PST_ACTION_W:
-    return backward(w, job, s, m, a.kind);
+    return backward(c, job, s, m, a.kind);
   case PST_ACTION_SEND_F:
-    return post(w, s, job->pass->forward[a.chunk], &s->code->send_forward, m, true, &s->sent_forward[m]);
+    return post(c, s, job->pass->forward[a.chunk], &s->code->send_forward, m, true, &s->sent_forward[m]);
   case PST_ACTION_RECV_F:
-    return receive_forward(w, job, s, m);
+    return receive_forward(c, job, s, m);
   case PST_ACTION_SEND_B:
-    return send_backward(w, job, s, m);
+    return send_backward(c, job, s, m);
   case PST_ACTION_RECV_B:
-    return receive_backward(w, job, s, m);
+    return receive_backward(c, job, s, m);
   case PST_ACTION_REDUCE:
     return job->update ? pst__reduce(w, job) : pst__tie_gradients(w);
   case PST_ACTION_UPDATE:
@@ -239,10 +289,10 @@ static pst_status where(const pst__worker *w, const pst__step_job *job, pst_acti
 pst_status pst__worker_step(pst__worker *w, void *arg) {
   const pst__step_job *job = arg;
   pst_pipeline *p = w->p;
-  pst__stage *s = &job->pass->stages[w->index];
   const pst_action_list *list = &job->pass->schedule->lists[w->index];
   int64_t begin = pst_clock_ns();
-  PST_TRY(upload_batch(w, job->pass, s, job->batch));
+  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c))
+    PST_TRY(upload_batch(c, job->pass, &job->pass->stages[c->stage], &job->batch));
   if (!job->update && job->pass == &p->train) PST_TRY(pst__clear_gradients(w));
   for (size_t i = 0; i < list->count; i++) {
     pst_action a = list->items[i];
@@ -256,10 +306,11 @@ pst_status pst__worker_step(pst__worker *w, void *arg) {
     }
     atomic_fetch_add_explicit(&w->heartbeat, 1, memory_order_relaxed);
   }
-  PST_TRY(settle(w, s, job->pass->microbatches));
+  for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c))
+    PST_TRY(settle(w, &job->pass->stages[c->stage], job->pass->microbatches));
   if (job->pass == &p->train) {
-    w->stats.steps++;
-    w->stats.total_ns += pst_clock_ns() - begin;
+    w->steps++;
+    w->total_ns += pst_clock_ns() - begin;
   }
   return PST_OK;
 }

@@ -158,6 +158,20 @@ pst_value pst_param(pst_graph *g, const char *name, int rank, const int64_t *dim
   return v;
 }
 
+/* "f32[2,4,8], -, i32[2,4]": the inputs up to the last that is there. */
+static void describe_inputs(const pst_value_info *const in[], int n_in, char *text, size_t bytes) {
+  size_t n = 0;
+  text[0] = '\0';
+  while (n_in > 0 && !in[n_in - 1]) n_in--;
+  for (int i = 0; i < n_in && n < bytes; i++) {
+    const pst_value_info *v = in[i];
+    n += (size_t)snprintf(text + n, bytes - n, "%s%s", i ? ", " : "", v ? pst_dtype_name(v->dtype) : "-");
+    for (int d = 0; v && d < v->rank && n < bytes; d++)
+      n += (size_t)snprintf(text + n, bytes - n, "%s%lld%s", d ? "," : "[", (long long)v->dim[d],
+                            d == v->rank - 1 ? "]" : "");
+  }
+}
+
 int32_t pst__graph_node(pst_graph *g, pst_phase phase, int32_t unit, pst_op_code code, const pst_value *in,
                         const pst_attrs *attrs) {
   pst_op_row row = pst__op_row(code);
@@ -182,8 +196,10 @@ int32_t pst__graph_node(pst_graph *g, pst_phase phase, int32_t unit, pst_op_code
   }
   pst_shape shape[PST_OP_MAX_OUT] = {{0}};
   if (!row.shape(g, info, attrs, shape)) {
-    pst_graph_fault(g, PST_INVALID, "%s in unit %s: its inputs' shapes or types do not fit", row.name,
-                    pst__graph_unit_name(g, unit));
+    char seen[256];
+    describe_inputs(info, row.n_in, seen, sizeof seen);
+    pst_graph_fault(g, PST_INVALID, "%s in unit %s: its inputs' shapes or types do not fit: %s", row.name,
+                    pst__graph_unit_name(g, unit), seen);
     return -1;
   }
   if (!pst__graph_room(g, g->nodes)) return -1;
@@ -233,8 +249,15 @@ pst_value pst_rms_norm(pst_graph *g, pst_value x, pst_value gain, float eps) {
   return forward(g, PST_OP_rms_norm, IN(x, gain), &(pst_attrs){.eps = eps});
 }
 
+/* For the builders that look at their input before they make a node. */
+static bool is_value(pst_graph *g, const char *op, pst_value x) {
+  if (x < 0 || x >= g->values.n)
+    pst_graph_fault(g, PST_INVALID, "%s: input 0 is not a value of this graph", op);
+  return g->status == PST_OK;
+}
+
 pst_value pst_rotary(pst_graph *g, pst_value x, int32_t head_dim, float theta) {
-  if (g->status != PST_OK || x < 0 || x >= g->values.n) return PST_NO_VALUE;
+  if (!is_value(g, "rotary", x)) return PST_NO_VALUE;
   const pst_value_info *info = pst__value(g, x);
   int32_t heads = head_dim > 0 && info->rank ? (int32_t)(info->dim[info->rank - 1] / head_dim) : 0;
   return forward(g, PST_OP_rotary, IN(x, NONE),
@@ -281,12 +304,13 @@ pst_value pst_dropout(pst_graph *g, pst_value x, pst_value addend, float p) {
     pst_graph_fault(g, PST_INVALID, "dropout: share %g, wanted 0 <= p < 1", (double)p);
     return NONE;
   }
+  if (!is_value(g, "dropout", x)) return NONE;
   if (!trains(g) || p == 0) return addend == NONE ? x : pst_add(g, x, addend);
   return forward(g, PST_OP_dropout, IN(x, addend), &(pst_attrs){.p = p, .site = g->n_sites++});
 }
 
 pst_value pst_cast(pst_graph *g, pst_value x, pst_dtype dtype) {
-  if (g->status != PST_OK || x < 0 || x >= g->values.n) return NONE;
+  if (!is_value(g, "cast", x)) return NONE;
   if (pst__value(g, x)->dtype == dtype) return x;
   return forward(g, PST_OP_cast, IN(x), &(pst_attrs){.dtype = (int32_t)dtype});
 }

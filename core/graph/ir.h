@@ -33,9 +33,8 @@ typedef struct pst_param_info {
   char *name;
   pst_value value;
   pst_init init;
-  bool decay;           /* takes weight decay */
-  int32_t n_uses;       /* accumulators; known after differentiation */
-  int32_t use_units[2]; /* the unit of each use, ascending */
+  bool decay;     /* takes weight decay */
+  int32_t n_uses; /* accumulators; known after differentiation */
 } pst_param_info;
 
 /* A parameter's gradient is added up in one accumulator per use; the uses are added in ascending order. */

@@ -1,7 +1,7 @@
 #include "core/checkpoint/safetensors.h"
 
 #include "core/base/file.h"
-#include "core/checkpoint/checksum.h"
+#include "core/base/file.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -208,7 +208,7 @@ static void what_is_written_is_read_back(void **state) {
   char *path = at("d.safetensors");
   uint64_t checksum = 0, seen = 0, bytes = 0;
   write_small(path, &checksum);
-  OK(pst_checksum_file(path, &bytes, &seen));
+  OK(pst_file_hash(path, &bytes, &seen));
   assert_true(checksum == seen);
 
   pst_safetensors *set = NULL;

@@ -11,18 +11,21 @@
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 #include "core/checkpoint/config.h"
+#include "core/data/loader.h"
 #include "core/engine/assembly.h"
 #include "core/graph/ir.h"
 #include "core/graph/model.h"
+#include "core/schedule/simulate.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 typedef struct options {
-  long layers, heads, width, sequence, vocab, micro, microbatches, threads, stages, steps, tied;
+  long layers, heads, width, sequence, vocab, micro, microbatches, threads, stages, steps, tied, delay;
   const char *schedule, *gemm, *isa, *family;
 } options;
 
@@ -74,7 +77,7 @@ static double step_flops(const pst_graph *g, long microbatches) {
 }
 
 static void parse(int argc, char **argv, options *o) {
-  *o = (options){6, 6, 384, 256, 256, 4, 8, 1, 1, 10, 0, "1f1b", "auto", "auto", "gpt2"};
+  *o = (options){6, 6, 384, 256, 256, 4, 8, 1, 1, 10, 0, 0, "1f1b", "auto", "auto", "gpt2"};
   struct {
     const char *name;
     long *number;
@@ -90,6 +93,7 @@ static void parse(int argc, char **argv, options *o) {
              {"stages", &o->stages, NULL},
              {"steps", &o->steps, NULL},
              {"tied", &o->tied, NULL},
+             {"delay", &o->delay, NULL},
              {"schedule", NULL, &o->schedule},
              {"gemm", NULL, &o->gemm},
              {"isa", NULL, &o->isa},
@@ -109,6 +113,74 @@ static void parse(int argc, char **argv, options *o) {
       exit(2);
     }
   }
+}
+
+/* What the schedule alone costs, given the times of this run: 1 - busy / makespan of the slowest worker. */
+static double simulated_bubble(const pst_pipeline *p, long stages, long microbatches) {
+  double *t = calloc((size_t)stages * 3, sizeof *t);
+  for (long s = 0; s < stages; s++) {
+    pst_worker_stats w;
+    pst_pipeline_stats(p, (int)s, &w);
+    double k = 1e-9 / (double)(w.steps * microbatches);
+    t[s] = (double)w.forward_ns * k;
+    t[stages + s] = (double)(w.input_ns + w.backward_ns) * k;
+    t[2 * stages + s] = (double)w.weight_ns * k;
+  }
+  pst_simulate_options so;
+  pst_simulate_options_init(&so);
+  so.forward_s = t;
+  so.input_s = t + stages;
+  so.weight_s = t + 2 * stages;
+  pst_simulation *result = NULL;
+  double bubble = -1;
+  if (pst_schedule_simulate(pst_pipeline_schedule(p), &so, &result) == PST_OK)
+    bubble = result->bubble_makespan;
+  pst_simulation_destroy(result);
+  free(t);
+  return bubble;
+}
+
+typedef struct slow_source {
+  const int32_t *tokens;
+  int64_t sleep_ns;
+} slow_source;
+
+static pst_status fill_slowly(void *user, int64_t step, int64_t sequence, int64_t length, int32_t *tokens,
+                              int32_t *targets) {
+  const slow_source *s = user;
+  struct timespec t = {.tv_sec = s->sleep_ns / 1000000000, .tv_nsec = s->sleep_ns % 1000000000};
+  if (sequence == 0) nanosleep(&t, NULL);
+  memcpy(tokens, s->tokens + sequence * length, (size_t)length * sizeof *tokens);
+  memcpy(targets, s->tokens + sequence * length + 1, (size_t)length * sizeof *targets);
+  return PST_OK;
+}
+
+/* The same steps fed by a loader whose source takes `delay` percent of a step; the median of the times
+ * between steps. */
+static double delayed_step(pst_assembly *as, const options *o, const int32_t *tokens, double step_s) {
+  slow_source source = {tokens, (int64_t)(step_s * 1e9 * (double)o->delay / 100)};
+  pst_loader_options lo = {.fill = fill_slowly,
+                           .user = &source,
+                           .vocab = o->vocab,
+                           .sequence = o->sequence,
+                           .global = o->micro * o->microbatches};
+  pst_loader *loader;
+  if (pst_loader_create(&lo, &loader) != PST_OK) fail("loader");
+  double *seconds = malloc((size_t)o->steps * sizeof *seconds);
+  for (long s = -3; s < o->steps; s++) {
+    int64_t begin = pst_clock_ns();
+    pst_loader_batch ready;
+    pst_step_result result;
+    if (pst_loader_take(loader, 0, s + 3, 60000000000, &ready) != PST_OK) fail("take");
+    pst_batch batch = {.tokens = ready.tokens, .targets = ready.targets, .sequences = lo.global};
+    if (pst_pipeline_step(as->pipeline, &batch, 1, s + 3, 3e-4, &result) != PST_OK) fail("step");
+    if (pst_loader_release(loader, 0, s + 3) != PST_OK) fail("release");
+    if (s >= 0) seconds[s] = (double)(pst_clock_ns() - begin) * 1e-9;
+  }
+  double t = median(seconds, (int)o->steps);
+  free(seconds);
+  pst_loader_destroy(loader);
+  return t;
 }
 
 int main(int argc, char **argv) {
@@ -178,6 +250,8 @@ int main(int argc, char **argv) {
            (double)w.weight_ns * k, (double)w.update_ns * k, (double)w.wait_ns / total,
            1.0 - (double)(w.busy_ns + w.wait_ns) / total);
   }
+  printf(", \"bubble\": %.4f", simulated_bubble(as->pipeline, o.stages, o.microbatches));
+  if (o.delay > 0) printf(", \"delayed_over_plain\": %.4f", delayed_step(as, &o, tokens, t) / t);
   printf("}\n");
   free(tokens);
   free(seconds);

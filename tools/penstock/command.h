@@ -96,7 +96,9 @@ bool usage_read(const command_usage *usage, int argc, char **argv, char *out_arg
 /* One line on stderr, "penstock: " and the text; returns the exit status of bad input. */
 int command_refuse(const char *format, ...) PST_PRINTF(1, 2);
 
-/* Says the library's message when `st` is an error; returns the exit status. */
+/* Says the library's message when `st` is an error; returns the exit status. Ends the process when a device
+ * or peer hangs: the library could not be closed. To be called before a close, which may have messages of its
+ * own. */
 int command_end(pst_status st);
 
 /* A log sink: warnings go to stderr; an error is left to command_end(), which says it once. */

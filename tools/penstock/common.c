@@ -29,6 +29,8 @@ int command_refuse(const char *format, ...) {
 
 int command_end(pst_status st) {
   if (st != PST_OK && st != PST_STOPPED) say("", pst_error());
+  /* A thread that does not end would be waited for. */
+  if (st == PST_HUNG) _exit(pst_status_exit(st));
   return pst_status_exit(st);
 }
 

@@ -72,13 +72,18 @@ void progress_update(progress *p, const pst_run_progress *f) {
 
 void progress_say(progress *p, const char *format, ...) {
   va_list arguments;
-  if (p->shown) fprintf(p->out, "\r\033[K");
+  if (p->shown) fprintf(p->out, PROGRESS_CLEAR);
   p->shown = false;
   va_start(arguments, format);
   vfprintf(p->out, format, arguments);
   va_end(arguments);
   fputc('\n', p->out);
   fflush(p->out);
+}
+
+/* One call of stdio, so that it is whole; a line that was cleared is written again by the next update. */
+void progress_note(const progress *p, const char *line) {
+  fprintf(p->out, "%s%s\n", p->terminal ? PROGRESS_CLEAR : "", line);
 }
 
 void progress_end(progress *p) {

@@ -16,6 +16,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Empties the terminal's line. */
+#define PROGRESS_CLEAR "\r\033[K"
+
 typedef struct progress {
   FILE *out;
   bool terminal;
@@ -28,6 +31,8 @@ typedef struct progress {
 void progress_init(progress *p, FILE *out);
 void progress_update(progress *p, const pst_run_progress *figures);
 void progress_say(progress *p, const char *format, ...) PST_PRINTF(2, 3);
+/* The same for a line that comes from any thread. */
+void progress_note(const progress *p, const char *line);
 void progress_end(progress *p);
 
 #endif

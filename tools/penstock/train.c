@@ -54,8 +54,9 @@ static void set_handlers(void (*handler)(int)) {
 typedef struct watcher {
   progress progress;
   pst_run *run;
-  bool unread; /* standard output takes no more */
-  char *saved; /* directory of the latest checkpoint; ours */
+  bool quiet;
+  bool stepped; /* there is something to report */
+  bool unread;  /* standard output takes no more */
 } watcher;
 
 /* Called after each line. When its reader is gone the run ends as on a signal; any other reason is said. */
@@ -67,15 +68,17 @@ static void check_output(watcher *w) {
   if (reason != EPIPE) command_refuse("standard output: %s", strerror(reason));
 }
 
-static void remember(watcher *w, const char *directory) {
-  char *copy = strdup(directory);
-  if (!copy) return; /* only the closing words need it */
-  free(w->saved);
-  w->saved = copy;
+/* What the library says on the way, from whatever thread. */
+static void on_log(void *user, pst_log_level level, const char *line) {
+  const watcher *w = user;
+  if (level == PST_LOG_WARN && w->progress.terminal) fprintf(w->progress.out, PROGRESS_CLEAR);
+  if (level == PST_LOG_INFO && !w->quiet) progress_note(&w->progress, line);
+  command_log(NULL, level, line);
 }
 
 static void on_progress(void *user, const pst_run_progress *figures) {
   watcher *w = user;
+  w->stepped = true;
   progress_update(&w->progress, figures);
   check_output(w);
 }
@@ -101,43 +104,33 @@ static void on_sampled(void *user, int64_t step, const char *text, size_t bytes)
 
 static void on_saved(void *user, int64_t step, const char *directory) {
   watcher *w = user;
-  remember(w, directory);
   progress_say(&w->progress, "step %lld: saved %s", (long long)step, directory);
   check_output(w);
 }
 
-static void on_resumed(void *user, int64_t step, const char *directory) {
-  watcher *w = user;
-  remember(w, directory);
-  progress_say(&w->progress, "step %lld: resumed from %s", (long long)step, directory);
-  check_output(w);
-}
-
-/* A checkpoint lies in DIR/checkpoints/step-N: the commands that follow training take DIR. */
-static void print_next(const char *saved) {
-  const char *end = saved ? strstr(saved, "/checkpoints/") : NULL;
-  if (!end) return;
-  int n = (int)(end - saved);
+static void print_next(const char *directory) {
   printf("\nnext:\n"
-         "  penstock eval %.*s\n"
-         "  penstock generate %.*s\n"
-         "  penstock export %.*s hf\n",
-         n, saved, n, saved, n, saved);
+         "  penstock eval %s\n"
+         "  penstock generate %s\n"
+         "  penstock export %s hf\n",
+         directory, directory, directory);
 }
 
 /* ---- the subcommand ---- */
 
-static pst_status train(const char *file, const option_texts *sets, bool dry_run, bool quiet) {
-  const pst_run_options options = command_run_options(file, sets);
-  watcher w = {0};
+static int train(const char *file, const option_texts *sets, bool dry_run, bool quiet) {
+  pst_run_options options = command_run_options(file, sets);
+  watcher w = {.quiet = quiet};
   const pst_run_events events = {.progress = on_progress,
                                  .evaluated = on_evaluated,
                                  .sampled = on_sampled,
                                  .saved = on_saved,
-                                 .resumed = on_resumed,
                                  .user = &w};
   pst_run *run = NULL;
   pst_status st;
+  int status;
+  options.log = on_log;
+  options.log_user = &w;
   progress_init(&w.progress, stdout);
   PST_GOTO(st, pst_run_open(&options, &run), done);
   w.run = run;
@@ -152,17 +145,19 @@ static pst_status train(const char *file, const option_texts *sets, bool dry_run
   progress_end(&w.progress);
   set_handlers(SIG_DFL);
   if (quiet || w.unread) goto done;
-  if (st == PST_STOPPED) printf("stopped; the same command continues\n");
+  if (st == PST_STOPPED) printf("%s\n", pst_error());
   if (st != PST_OK) goto done;
-  printf("\n");
-  PST_GOTO(st, pst_run_report(run, stdout), done);
-  print_next(w.saved);
+  if (w.stepped) {
+    printf("\n");
+    PST_GOTO(st, pst_run_report(run, stdout), done);
+  }
+  print_next(pst_run_directory(w.run));
 done:
+  status = command_end(st);
   set_handlers(SIG_DFL);
   atomic_store(&training, NULL);
   pst_run_close(run);
-  free(w.saved);
-  return st;
+  return status;
 }
 
 int command_train(int argc, char **argv) {
@@ -191,5 +186,5 @@ int command_train(int argc, char **argv) {
   int status;
   if (!usage_read(&usage, argc, argv, arguments, &status)) return status;
   set_handlers(on_signal);
-  return command_end(train(arguments[0], &sets, dry_run, quiet));
+  return train(arguments[0], &sets, dry_run, quiet);
 }
