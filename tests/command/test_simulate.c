@@ -118,7 +118,7 @@ static int remove_top(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("PENSTOCK_COMMAND") ? getenv("PENSTOCK_COMMAND") : PENSTOCK_COMMAND;
+  const char *given = getenv("PENSTOCK_COMMAND") ? getenv("PENSTOCK_COMMAND") : "../penstock";
   if (!realpath(given, binary) || access(binary, X_OK) != 0) {
     fprintf(stderr, "the command is not built at %s\n", given);
     return 1;
