@@ -4,6 +4,7 @@
 #include "core/device/registry.h"
 #include "core/graph/ir.h"
 #include "core/plan/partition.h"
+#include "core/schedule/families.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,14 +33,14 @@ static pst_status record_graphs(const pst_assembly_options *o, pst_assembly *a) 
 
 /* ---- devices ---- */
 
-static const pst_assembly_stage any_cpu = {.device = "cpu"};
+static const pst_assembly_worker any_cpu = {.device = "cpu"};
 
-static const pst_assembly_stage *stage_at(const pst_assembly_options *o, int s) {
-  return o->stages ? &o->stages[s] : &any_cpu;
+static const pst_assembly_worker *worker_at(const pst_assembly_options *o, int w) {
+  return o->workers ? &o->workers[w] : &any_cpu;
 }
 
 static const char *spec_of(const pst_assembly_options *o, int s) {
-  return stage_at(o, s)->device ? stage_at(o, s)->device : "cpu";
+  return worker_at(o, s)->device ? worker_at(o, s)->device : "cpu";
 }
 
 /* Stages that just say "cpu" share the cores that no other stage claims for itself. */
@@ -47,22 +48,22 @@ static pst_status share_threads(const pst_assembly_options *o, pst_assembly *a) 
   pst_cores usable;
   PST_TRY(pst_cores_usable(&usable));
   int n_plain = 0, plain = 0;
-  for (int s = 0; s < a->n_stages; s++) n_plain += strcmp(spec_of(o, s), "cpu") == 0;
-  for (int s = 0; s < a->n_stages; s++) {
+  for (int s = 0; s < a->n_workers; s++) n_plain += strcmp(spec_of(o, s), "cpu") == 0;
+  for (int s = 0; s < a->n_workers; s++) {
     if (strcmp(spec_of(o, s), "cpu") != 0) {
-      a->threads[s] = stage_at(o, s)->threads;
+      a->threads[s] = worker_at(o, s)->threads;
       continue;
     }
     pst_cores mine;
     bool shared;
     PST_TRY(pst_cores_share(&usable, n_plain, plain++, &mine, &shared));
-    a->threads[s] = stage_at(o, s)->threads > 0 ? stage_at(o, s)->threads : mine.n;
+    a->threads[s] = worker_at(o, s)->threads > 0 ? worker_at(o, s)->threads : mine.n;
   }
   return PST_OK;
 }
 
 static pst_status open_devices(const pst_assembly_options *o, pst_assembly *a) {
-  for (int s = 0; s < a->n_stages; s++) {
+  for (int s = 0; s < a->n_workers; s++) {
     const pst_driver *driver = pst_driver_find(spec_of(o, s));
     if (!driver)
       return pst_fail(PST_UNSUPPORTED, "stage %d: no driver for device %s in this build", s, spec_of(o, s));
@@ -79,10 +80,10 @@ static pst_status open_devices(const pst_assembly_options *o, pst_assembly *a) {
 static pst_status split_by_hand(const pst_assembly_options *o, pst_assembly *a) {
   int64_t sum = 0;
   for (int s = 0; s < a->n_stages; s++) {
-    if (stage_at(o, s)->units < 1)
+    if (worker_at(o, s)->units < 1)
       return pst_fail(PST_INVALID, "stage %d: units = %d: give every stage at least one, or none to any", s,
-                      stage_at(o, s)->units);
-    sum += stage_at(o, s)->units;
+                      worker_at(o, s)->units);
+    sum += worker_at(o, s)->units;
     if (sum <= a->any->units.n) a->cut[s + 1] = (int32_t)sum;
   }
   if (sum != a->any->units.n)
@@ -102,7 +103,8 @@ static pst_status split_by_cost(pst_assembly *a) {
   } else {
     for (int32_t u = 0; u < g->units.n; u++)
       cost[u] = g->units.at[u].flops_forward + g->units.at[u].flops_backward;
-    for (int s = 0; s < a->n_stages; s++) speed[s] = a->threads[s] > 0 ? a->threads[s] : 1;
+    for (int s = 0; s < a->n_stages; s++)
+      speed[s] = a->threads[a->worker_of[s]] > 0 ? a->threads[a->worker_of[s]] : 1;
     st = pst_partition(cost, g->units.n, speed, a->n_stages, a->cut);
   }
   free(cost);
@@ -112,7 +114,10 @@ static pst_status split_by_cost(pst_assembly *a) {
 
 static pst_status split(const pst_assembly_options *o, pst_assembly *a) {
   bool by_hand = false;
-  for (int s = 0; s < a->n_stages; s++) by_hand = by_hand || stage_at(o, s)->units != 0;
+  for (int w = 0; w < a->n_workers; w++) by_hand = by_hand || worker_at(o, w)->units != 0;
+  if (by_hand && a->n_stages != a->n_workers)
+    return pst_fail(PST_UNSUPPORTED, "a split by hand with %d stages on each worker: leave it to the cost",
+                    a->n_stages / a->n_workers);
   return by_hand ? split_by_hand(o, a) : split_by_cost(a);
 }
 
@@ -124,17 +129,35 @@ static pst_status make_transport(pst_assembly *a) {
   pst_cores usable;
   PST_TRY(pst_cores_usable(&usable));
   int threads = 0;
-  for (int s = 0; s < a->n_stages; s++) threads += a->threads[s] > 0 ? a->threads[s] : 1;
-  pst_transport_options options = {.n_workers = a->n_stages,
+  for (int w = 0; w < a->n_workers; w++) threads += a->threads[w] > 0 ? a->threads[w] : 1;
+  pst_transport_options options = {.n_workers = a->n_workers,
                                    .spin_ns = threads <= usable.n ? WAIT_SPIN_NS : 0};
   const pst_transport_driver *driver = pst_transport_find("inproc");
   if (!driver) return pst_fail(PST_UNSUPPORTED, "this build has no transport between threads");
   return driver->create(&options, &a->transport);
 }
 
+/* Which worker holds which stage, as the schedule lays them out. */
+static pst_status place_stages(const pst_assembly_options *o, pst_assembly *a) {
+  pst_schedule_options so;
+  pst_schedule_options_init(&so);
+  so.name = o->schedule;
+  so.workers = a->n_workers;
+  so.chunks = a->n_stages / a->n_workers;
+  so.microbatches = o->microbatches;
+  so.extra_forwards = o->extra_forwards;
+  if (!o->trains) so.name = "forward-only";
+  pst_schedule *s = NULL;
+  PST_TRY(pst_schedule_generate(&so, &s));
+  memcpy(a->worker_of, s->worker_of, (size_t)a->n_stages * sizeof *a->worker_of);
+  pst_schedule_destroy(s);
+  return PST_OK;
+}
+
 static pst_status assemble(const pst_assembly_options *o, pst_assembly *a) {
   PST_TRY(record_graphs(o, a));
   PST_TRY(share_threads(o, a));
+  PST_TRY(place_stages(o, a));
   PST_TRY(split(o, a));
   PST_TRY(open_devices(o, a));
   PST_TRY(make_transport(a));
@@ -142,6 +165,7 @@ static pst_status assemble(const pst_assembly_options *o, pst_assembly *a) {
                             .loss = a->loss,
                             .logits = a->logits,
                             .n_stages = a->n_stages,
+                            .chunks = a->n_stages / a->n_workers,
                             .cut = a->cut,
                             .devices = a->devices,
                             .transport = a->transport,
@@ -159,16 +183,19 @@ static pst_status assemble(const pst_assembly_options *o, pst_assembly *a) {
 }
 
 pst_status pst_assembly_create(const pst_assembly_options *options, pst_assembly **out_assembly) {
-  if (options->n_stages < 1)
-    return pst_fail(PST_INVALID, "a pipeline of %d stages: wanted at least 1", options->n_stages);
+  if (options->n_workers < 1)
+    return pst_fail(PST_INVALID, "a pipeline of %d stages: wanted at least 1", options->n_workers);
   pst_status st = PST_OK;
   pst_assembly *a = calloc(1, sizeof *a);
   if (!a) return pst_fail(PST_NO_MEMORY, "no memory for a pipeline");
-  a->n_stages = options->n_stages;
+  a->n_workers = options->n_workers;
+  /* without training there is no schedule to fill: one stage a worker will do */
+  a->n_stages = a->n_workers * (options->chunks > 0 && options->trains ? options->chunks : 1);
   a->cut = calloc((size_t)a->n_stages + 1, sizeof *a->cut);
-  a->devices = calloc((size_t)a->n_stages, sizeof *a->devices);
-  a->threads = calloc((size_t)a->n_stages, sizeof *a->threads);
-  if (!a->cut || !a->devices || !a->threads) {
+  a->worker_of = calloc((size_t)a->n_stages, sizeof *a->worker_of);
+  a->devices = calloc((size_t)a->n_workers, sizeof *a->devices);
+  a->threads = calloc((size_t)a->n_workers, sizeof *a->threads);
+  if (!a->cut || !a->worker_of || !a->devices || !a->threads) {
     st = pst_fail(PST_NO_MEMORY, "no memory for %d stages", a->n_stages);
     goto done;
   }
@@ -189,11 +216,12 @@ void pst_assembly_destroy(pst_assembly *a) {
   if (pst_pipeline_lost(a->pipeline)) return; /* a worker that cannot be ended still uses all of it */
   pst_pipeline_destroy(a->pipeline);
   if (a->transport) a->transport->table->destroy(a->transport);
-  for (int s = 0; a->devices && s < a->n_stages; s++)
-    if (a->devices[s]) a->devices[s]->table->close(a->devices[s]);
+  for (int w = 0; a->devices && w < a->n_workers; w++)
+    if (a->devices[w]) a->devices[w]->table->close(a->devices[w]);
   pst_graph_destroy(a->train);
   pst_graph_destroy(a->loss);
   pst_graph_destroy(a->logits);
+  free(a->worker_of);
   free(a->devices);
   free(a->threads);
   free(a->cut);

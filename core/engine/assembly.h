@@ -12,11 +12,11 @@
 
 #include "core/engine/pipeline.h"
 
-typedef struct pst_assembly_stage {
+typedef struct pst_assembly_worker {
   const char *device; /* "cpu", "cpu:cores=0-1"; NULL: cpu */
   int threads;        /* 0: its share of the cores this process may use */
-  int units;          /* 0 in all stages: split by cost; else all add up to the model's units */
-} pst_assembly_stage;
+  int units;          /* of its stage; 0 for all: split by cost; else all add up to the model's units */
+} pst_assembly_worker;
 
 typedef struct pst_assembly_options {
   void (*build)(pst_graph *graph, void *user); /* as pst_build_function of penstock.h */
@@ -24,8 +24,10 @@ typedef struct pst_assembly_options {
   bool trains, evaluates, generates; /* which passes to build */
   int64_t sequence, micro, microbatches;
   pst_dtype dtype;
-  int n_stages;
-  const pst_assembly_stage *stages; /* borrowed for the call; NULL: CPU stages that share the cores */
+  int n_workers; /* K */
+  int chunks;    /* V: stages of each worker; 0: 1. With more, `units` is 0 for all */
+  const pst_assembly_worker
+      *workers; /* K of them, borrowed for the call; NULL: CPU workers that share the cores */
   const char *schedule;
   int extra_forwards;
   pst_backward backward;
@@ -40,10 +42,12 @@ typedef struct pst_assembly_options {
 typedef struct pst_assembly {
   pst_graph *train, *loss, *logits; /* NULL where not built */
   const pst_graph *any;             /* one of them: for parameters and units */
-  int n_stages;
-  int32_t *cut; /* n_stages + 1 */
-  pst_device **devices;
-  int *threads; /* per stage; 0: the device's own choice */
+  int n_workers;
+  int n_stages;         /* n_workers * chunks */
+  int32_t *cut;         /* n_stages + 1 */
+  int *worker_of;       /* n_stages */
+  pst_device **devices; /* per worker */
+  int *threads;         /* per worker; 0: the device's own choice */
   pst_transport *transport;
   pst_pipeline *pipeline;
 } pst_assembly;

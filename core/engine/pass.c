@@ -90,6 +90,8 @@ static pst_status separate_backward(pst_schedule **schedule) {
 pst_status pst__pass_compute(const pst_pipeline *p, bool training, int64_t microbatches,
                              pst_schedule **out_compute) {
   const pst_pipeline_options *o = &p->options;
+  if (!training && p->n != p->n_workers)
+    return pst_schedule_forward_only_like(p->train.compute, microbatches, out_compute);
   pst_schedule_options options;
   pst_schedule_options_init(&options);
   options.name = training ? o->schedule : "forward-only";
@@ -123,11 +125,26 @@ static void cover_early_arrivals(const pst_stage_code *code, const pst_action_li
   for (size_t i = 0; i < list->count; i++) {
     pst_action a = list->items[i];
     int64_t m = (int64_t)a.microbatch;
-    if (a.chunk != code->stage) continue;
-    if (a.kind == PST_ACTION_W || a.kind == PST_ACTION_B) over = m + 1;
-    bool arrives = (a.kind == PST_ACTION_RECV_F && forward) || (a.kind == PST_ACTION_RECV_B && backward);
+    int before =
+        a.chunk - code->stage; /* a neighbour of this worker writes straight into this stage's slot */
+    bool arrives = before == 0
+                       ? (a.kind == PST_ACTION_RECV_F && forward) || (a.kind == PST_ACTION_RECV_B && backward)
+                   : before == -1 ? a.kind == PST_ACTION_F && forward
+                   : before == 1  ? (a.kind == PST_ACTION_B || a.kind == PST_ACTION_I) && backward
+                                  : false;
+    if (before == 0 && (a.kind == PST_ACTION_W || a.kind == PST_ACTION_B)) over = m + 1;
     if (arrives && m + 1 - over > *defer) *defer = (int)(m + 1 - over);
   }
+}
+
+/* What goes to a neighbour of the same worker is copied as soon as it is made: it takes no ring, but a place
+ * to be made in. */
+static pst_stage_buffers with_local_places(const pst_pipeline *p, int stage, pst_stage_buffers b) {
+  bool above = stage + 1 < p->n && p->worker_of[stage + 1] == p->worker_of[stage];
+  bool below = stage > 0 && p->worker_of[stage - 1] == p->worker_of[stage];
+  if (above && b.out_activation == 0) b.out_activation = 1;
+  if (below && b.out_gradient == 0) b.out_gradient = 1;
+  return b;
 }
 
 /* From compute actions to the full list, proved. */
@@ -148,7 +165,7 @@ static pst_status finish_schedule(pst_pipeline *p, pst__pass *pass) {
   for (int s = 0; s < p->n; s++)
     cover_early_arrivals(pass->stages[s].code, &pass->schedule->lists[p->worker_of[s]], &buffers[s].defer);
   PST_GOTO(st, pst_schedule_check(pass->schedule, &lower, buffers), done);
-  for (int s = 0; s < p->n; s++) pass->stages[s].buffers = buffers[s];
+  for (int s = 0; s < p->n; s++) pass->stages[s].buffers = with_local_places(p, s, buffers[s]);
 done:
   free(buffers);
   free(no_gradient);

@@ -113,10 +113,6 @@ static pst_status place_stages(pst_pipeline *p) {
   pst_schedule_destroy(compute);
   for (int s = 0; s < p->n; s++) {
     pst__worker *w = &p->workers[p->worker_of[s]];
-    if (w->device && w->device != p->options.devices[s])
-      return pst_fail(PST_INVALID, "stage %d: its worker %d has another device for its other stages", s,
-                      w->index);
-    w->device = p->options.devices[s];
     p->chunks[s] = (pst__chunk){.worker = w, .stage = s, .device = w->device};
   }
   return PST_OK;
@@ -162,6 +158,7 @@ pst_status pst_pipeline_create(const pst_pipeline_options *options, pst_pipeline
   for (int i = 0; i < p->n_workers; i++) {
     p->workers[i].p = p;
     p->workers[i].index = i;
+    p->workers[i].device = options->devices[i];
   }
   PST_GOTO(st, build(p), done);
   PST_GOTO(st, check_memory(p), done);

@@ -40,10 +40,9 @@ typedef struct pst_pipeline_options {
   pst_graph *loss;   /* for evaluation; may be NULL */
   pst_graph *logits; /* for generation; may be NULL */
   int n_stages;
-  int chunks; /* V: stages of each worker; 0: 1. The schedule says which; stages of one worker name one device
-               */
+  int chunks;                 /* V: stages of each worker; 0: 1. The schedule says which stage is whose */
   const int32_t *cut;         /* n_stages + 1 unit numbers */
-  pst_device *const *devices; /* one per stage, borrowed */
+  pst_device *const *devices; /* one per worker, borrowed */
   pst_transport *transport;   /* borrowed; carries n_stages workers */
   const char *schedule;       /* "1f1b" */
   int extra_forwards;
@@ -94,8 +93,9 @@ typedef struct pst_step_result {
   int64_t step_ns;
 } pst_step_result;
 
-/* One step: forward, backward, update. `seed` keys dropout. NONFINITE (parameters untouched) when the norm is
- * not finite, naming step, stage and tensor. */
+/* One step: forward, backward, update. `step` counts from 0; messages name it as the step being done, from 1.
+ * `seed` keys dropout. NONFINITE (parameters untouched) when the norm is not finite, naming step, stage and
+ * tensor. */
 PST_CHECKED pst_status pst_pipeline_step(pst_pipeline *pipeline, const pst_batch *batch, uint64_t seed,
                                          int64_t step, double lr, pst_step_result *out_result);
 

@@ -157,7 +157,7 @@ static pst_status refuse_nonfinite(const pst__worker *w, const pst__step_job *jo
                   "step %lld, stage %d: the gradient of %s is not finite; the weights are those of the step "
                   "before. Lower the learning "
                   "rate (it was %g) or look at the data",
-                  (long long)job->step, stage, g->params.at[param].name, job->lr);
+                  (long long)job->step + 1, stage, g->params.at[param].name, job->lr);
 }
 
 static pst_status norm(pst__worker *w, const pst__step_job *job) {

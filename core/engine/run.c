@@ -1,5 +1,7 @@
 #include "core/engine/run_internal.h"
 
+#include "core/schedule/families.h"
+
 #include "core/base/file.h"
 #include "core/checkpoint/config.h"
 #include "core/engine/weights.h"
@@ -66,6 +68,18 @@ static pst_optimizer_options optimizer_of(const pst_runfile *f) {
                                  .clip = (float)f->optimizer.clip};
 }
 
+/* Stages on each worker: as set, else what the schedule's family is made for. */
+static int chunks_of(const pst_run *run) {
+  enum { DEFAULT_CHUNKS = 2 }; /* of a family that takes any number of them */
+  if (pst_settings_is_set(run->settings, "schedule.chunks")) return run->file.schedule.chunks;
+  size_t n;
+  const pst_schedule_family *families = pst_schedule_families(&n);
+  for (size_t i = 0; i < n; i++)
+    if (strcmp(families[i].name, run->file.schedule.name) == 0)
+      return families[i].chunks > 0 ? families[i].chunks : DEFAULT_CHUNKS;
+  return 1;
+}
+
 static pst_status assemble(pst_run *run) {
   static const pst_backward backward[] = {[PST_RUN_BACKWARD_AUTO] = PST_BACKWARD_AUTO,
                                           [PST_RUN_BACKWARD_FUSED] = PST_BACKWARD_EACH_FUSED,
@@ -75,14 +89,17 @@ static pst_status assemble(pst_run *run) {
   static const char *const gemm[] = {"auto", "own", "openblas"};
   const pst_runfile *f = &run->file;
   int n = f->n_stages ? (int)f->n_stages : 1;
-  pst_assembly_stage *stages = calloc((size_t)n, sizeof *stages);
-  if (!stages) return pst_fail(PST_NO_MEMORY, "no memory for %d stages", n);
+  if (f->schedule.extra_forwards < 0)
+    return pst_settings_fail(run->settings, "schedule.extra_forwards", PST_UNSUPPORTED,
+                             "this version takes a number here");
+  pst_assembly_worker *workers = calloc((size_t)n, sizeof *workers);
+  if (!workers) return pst_fail(PST_NO_MEMORY, "no memory for %d stages", n);
   for (int s = 0; s < n; s++) {
     bool given = f->n_stages > 0;
-    stages[s].device = given ? pst_settings_string(run->settings, "stages.%d.device", s) : NULL;
-    stages[s].threads = given ? f->stages[s].threads : f->threads;
+    workers[s].device = given ? pst_settings_string(run->settings, "stages.%d.device", s) : NULL;
+    workers[s].threads = given ? f->stages[s].threads : f->threads;
   }
-  pst__run_units(run, stages, n);
+  pst__run_units(run, workers, n);
   pst_assembly_options o = {.build = build_model,
                             .build_user = run,
                             .trains = !run->trained,
@@ -92,8 +109,9 @@ static pst_status assemble(pst_run *run) {
                             .micro = f->batch.micro,
                             .microbatches = f->batch.microbatches,
                             .dtype = PST_F32,
-                            .n_stages = n,
-                            .stages = stages,
+                            .n_workers = n,
+                            .chunks = chunks_of(run),
+                            .workers = workers,
                             .schedule = f->schedule.name,
                             .extra_forwards = f->schedule.extra_forwards,
                             .backward = backward[f->backward],
@@ -104,7 +122,7 @@ static pst_status assemble(pst_run *run) {
                             .gemm = gemm[f->cpu.gemm],
                             .logger = run->logger};
   pst_status st = pst_assembly_create(&o, &run->assembly);
-  free(stages);
+  free(workers);
   return st;
 }
 

@@ -18,7 +18,7 @@ void pst__run_numerics(const pst_run *run, char *text, size_t bytes) {
   text[0] = 0;
   for (int s = 0; s < run->assembly->n_stages; s++) {
     pst_device_info info;
-    pst_device *d = run->assembly->devices[s];
+    pst_device *d = run->assembly->devices[run->assembly->worker_of[s]];
     d->table->query(d, &info);
     if (strstr(text, info.numerics) || n >= bytes) continue;
     n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? "; " : "", info.numerics);

@@ -81,7 +81,7 @@ struct pst_run {
  * from there). Also holds the stages' layers against it. */
 PST_CHECKED pst_status pst__run_model(pst_run *run, const char *directory);
 /* Units of each stage, from its layers; all 0 where they are split by cost. */
-void pst__run_units(const pst_run *run, pst_assembly_stage *stages, int n_stages);
+void pst__run_units(const pst_run *run, pst_assembly_worker *workers, int n_workers);
 
 /* run_data.c: opens and checks the token files and splits them. `training`: sets up the sampler too. */
 PST_CHECKED pst_status pst__run_data(pst_run *run, bool training);

@@ -35,10 +35,11 @@ static pst_status write_runfile(pst_run *run) {
 
 static json_t *stage_json(const pst_run *run, int s) {
   pst_device_info info;
-  pst_device *d = run->assembly->devices[s];
+  pst_device *d = run->assembly->devices[run->assembly->worker_of[s]];
   d->table->query(d, &info);
   return json_pack("{s:i, s:s, s:s, s:s, s:i}", "stage", s, "device", info.name, "description",
-                   info.description, "numerics", info.numerics, "threads", run->assembly->threads[s]);
+                   info.description, "numerics", info.numerics, "threads",
+                   run->assembly->threads[run->assembly->worker_of[s]]);
 }
 
 static pst_status write_environment(const pst_run *run) {

@@ -168,9 +168,9 @@ pst_status pst__run_model(pst_run *run, const char *directory) {
 }
 
 /* The embedding belongs to the first stage, the head to the last; a layer is two units. */
-void pst__run_units(const pst_run *run, pst_assembly_stage *stages, int n_stages) {
-  for (int s = 0; s < n_stages; s++) {
+void pst__run_units(const pst_run *run, pst_assembly_worker *workers, int n_workers) {
+  for (int s = 0; s < n_workers; s++) {
     int layers = run->file.n_stages ? run->file.stages[s].layers : -1;
-    stages[s].units = layers < 0 ? 0 : 2 * layers + (s == 0) + (s == n_stages - 1);
+    workers[s].units = layers < 0 ? 0 : 2 * layers + (s == 0) + (s == n_workers - 1);
   }
 }

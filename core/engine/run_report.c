@@ -110,15 +110,35 @@ static void print_batch(const pst_run *run, FILE *out) {
           f->batch.global * f->data.sequence);
 }
 
+/* What the schedule alone costs when F, I and W of every stage take alike; 1f1b and gpipe: (K-1)/(M+K-1). */
+static double even_bubble(const pst_run *run) {
+  pst_simulate_options o;
+  pst_simulate_options_init(&o);
+  pst_simulation *result = NULL;
+  double bubble = 0;
+  if (pst_schedule_simulate(pst_pipeline_schedule(run->assembly->pipeline), &o, &result) == PST_OK)
+    bubble = result->bubble_makespan;
+  pst_simulation_destroy(result);
+  return bubble;
+}
+
 static void print_schedule(const pst_run *run, FILE *out) {
-  int64_t k = run->assembly->n_stages, m = run->file.batch.microbatches;
+  int64_t k = run->assembly->n_workers, v = run->assembly->n_stages / k, m = run->file.batch.microbatches;
+  const char *name = run->file.schedule.name;
   char advice[160];
+  if (strcmp(name, "1f1b") == 0 || strcmp(name, "gpipe") == 0) {
+    fprintf(out,
+            "schedule  %s: K = %" PRId64 " stages, M = %" PRId64
+            " microbatches, bubble (K-1)/(M+K-1) = %.0f %%\n",
+            name, k, m, 100 * pst__run_bubble(k, m));
+    pst__run_advise_microbatches(k, m, advice, sizeof advice);
+    if (advice[0]) fprintf(out, "          %s\n", advice);
+    return;
+  }
   fprintf(out,
-          "schedule  %s: K = %" PRId64 " stages, M = %" PRId64
-          " microbatches, bubble (K-1)/(M+K-1) = %.0f %%\n",
-          run->file.schedule.name, k, m, 100 * pst__run_bubble(k, m));
-  pst__run_advise_microbatches(k, m, advice, sizeof advice);
-  if (advice[0]) fprintf(out, "          %s\n", advice);
+          "schedule  %s: K = %" PRId64 " workers with %" PRId64 " stages each, M = %" PRId64
+          " microbatches, bubble %.0f %% of even stages\n",
+          name, k, v, m, 100 * even_bubble(run));
 }
 
 static void print_stages(const pst_run *run, FILE *out) {
@@ -128,11 +148,12 @@ static void print_stages(const pst_run *run, FILE *out) {
     pst_device_info info;
     char layers[160], units[32];
     int64_t n, bytes;
-    a->devices[s]->table->query(a->devices[s], &info);
+    int w = a->worker_of[s];
+    a->devices[w]->table->query(a->devices[w], &info);
     count_params(run, s, &n, &bytes);
     name_layers(run, s, layers, sizeof layers);
     snprintf(units, sizeof units, "%d-%d", a->cut[s], a->cut[s + 1] - 1);
-    fprintf(out, "%5d  %-12s  %7d  %-9s  %10" PRId64 "  %8.2f  %s\n", s, info.name, a->threads[s], units, n,
+    fprintf(out, "%5d  %-12s  %7d  %-9s  %10" PRId64 "  %8.2f  %s\n", s, info.name, a->threads[w], units, n,
             mb(bytes), layers);
   }
 }
@@ -176,10 +197,10 @@ static void print_devices(const pst_run *run, FILE *out) {
   const pst_assembly *a = run->assembly;
   char last[512] = "";
   fprintf(out, "\n");
-  for (int s = 0; s < a->n_stages; s++) {
+  for (int w = 0; w < a->n_workers; w++) {
     pst_device_info info;
     char line[512];
-    a->devices[s]->table->query(a->devices[s], &info);
+    a->devices[w]->table->query(a->devices[w], &info);
     snprintf(line, sizeof line, "%s; numerics %s", info.description, info.numerics);
     if (strcmp(last, line) == 0) continue;
     strcpy(last, line);
@@ -229,32 +250,42 @@ static pst_status predict(const pst_run *run, double *out_bubble) {
   o.forward_s = times;
   o.input_s = times + n;
   o.weight_s = times + 2 * n;
-  pst_schedule_options so;
-  pst_schedule_options_init(&so);
-  so.name = run->file.schedule.name;
-  so.workers = a->n_stages;
-  so.microbatches = run->file.batch.microbatches;
-  so.extra_forwards = run->file.schedule.extra_forwards;
-  pst_schedule *schedule = NULL;
   pst_simulation *result = NULL;
-  pst_status st = pst_schedule_generate(&so, &schedule);
-  if (st == PST_OK) st = pst_schedule_simulate(schedule, &o, &result);
+  pst_status st = pst_schedule_simulate(pst_pipeline_schedule(a->pipeline), &o, &result);
   if (st == PST_OK) *out_bubble = result->bubble_makespan;
   pst_simulation_destroy(result);
-  pst_schedule_destroy(schedule);
   free(times);
   return st;
 }
 
-/* Share of the pipeline's part of a step in which the mean stage does not compute. */
+/* A worker's times: the sums of its stages'. */
+static pst__run_time worker_time(const pst_run *run, int worker) {
+  pst__run_time t = {0};
+  for (int s = 0; s < run->assembly->n_stages; s++) {
+    const pst__run_time *one = &run->times[s];
+    if (run->assembly->worker_of[s] != worker) continue;
+    t.total_ns = one->total_ns; /* the worker's own already */
+    t.wait_ns = one->wait_ns;
+    t.busy_ns += one->busy_ns;
+    t.forward_ns += one->forward_ns;
+    t.backward_ns += one->backward_ns;
+    t.input_ns += one->input_ns;
+    t.weight_ns += one->weight_ns;
+    t.update_ns += one->update_ns;
+    t.message_bytes += one->message_bytes;
+  }
+  return t;
+}
+
+/* Share of the pipeline's part of a step in which the mean worker does not compute. */
 static double measured_bubble(const pst_run *run) {
   double work = 0, span = 0;
-  int k = run->assembly->n_stages;
-  for (int s = 0; s < k; s++) {
-    const pst__run_time *t = &run->times[s];
-    double own = (double)(t->total_ns - t->update_ns);
+  int k = run->assembly->n_workers;
+  for (int w = 0; w < k; w++) {
+    pst__run_time t = worker_time(run, w);
+    double own = (double)(t.total_ns - t.update_ns);
     if (own > span) span = own;
-    work += (double)compute_ns(t) / k;
+    work += (double)compute_ns(&t) / k;
   }
   return span > 0 ? 1 - work / span : 0;
 }
@@ -271,13 +302,13 @@ static int busiest(const pst_run *run, int *out_idlest) {
 
 static int64_t threads_of(const pst_run *run) {
   int64_t n = 0;
-  for (int s = 0; s < run->assembly->n_stages; s++)
-    n += run->assembly->threads[s] > 0 ? run->assembly->threads[s] : 1;
+  for (int w = 0; w < run->assembly->n_workers; w++)
+    n += run->assembly->threads[w] > 0 ? run->assembly->threads[w] : 1;
   return n;
 }
 
 static void advise(const pst_run *run, double runtime_share, FILE *out) {
-  int k = run->assembly->n_stages, idlest, most = busiest(run, &idlest), said = 0;
+  int k = run->assembly->n_workers, idlest, most = busiest(run, &idlest), said = 0;
   char text[160];
   double data = run->time_ns > 0 ? (double)run->data_wait_ns / (double)run->time_ns : 0;
   if (data > 0.02) {
@@ -321,9 +352,11 @@ pst_status pst_run_report(pst_run *run, FILE *out) {
   PST_TRY(predict(run, &predicted));
   fprintf(out, "%" PRId64 " steps of %.2f ms, of that %.2f ms waiting for data\n\n", run->time_steps,
           (double)run->time_ns / steps / 1e6, (double)run->data_wait_ns / steps / 1e6);
-  fprintf(out, "stage    busy    wait  runtime   F ms   B ms  update ms  sent MB (a step)\n");
-  for (int s = 0; s < run->assembly->n_stages; s++) {
-    const pst__run_time *t = &run->times[s];
+  fprintf(out, "%s    busy    wait  runtime   F ms   B ms  update ms  sent MB (a step)\n",
+          run->assembly->n_stages > run->assembly->n_workers ? "worker" : "stage");
+  for (int s = 0; s < run->assembly->n_workers; s++) {
+    pst__run_time sum = worker_time(run, s);
+    const pst__run_time *t = &sum;
     double total = t->total_ns > 0 ? (double)t->total_ns : 1;
     double own = (double)(t->total_ns - t->busy_ns - t->wait_ns) / total;
     if (own > worst) worst = own;

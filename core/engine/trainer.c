@@ -81,21 +81,21 @@ static pst_status assemble(pst_trainer *t) {
                             .micro = o->micro,
                             .microbatches = o->microbatches,
                             .dtype = PST_F32,
-                            .n_stages = o->n_stages,
+                            .n_workers = o->n_stages,
                             .schedule = o->schedule,
                             .isa = o->isa,
                             .gemm = o->gemm,
                             .logger = t->logger};
   PST_TRY(parse_backward(o->backward, &a.backward));
   PST_TRY(parse_optimizer(o, &a.optimizer));
-  pst_assembly_stage *stages = NULL;
+  pst_assembly_worker *stages = NULL;
   if (o->stages && o->n_stages > 0) {
     stages = calloc((size_t)o->n_stages, sizeof *stages);
     if (!stages) return pst_fail(PST_NO_MEMORY, "no memory for %d stages", o->n_stages);
     for (int s = 0; s < o->n_stages; s++)
-      stages[s] = (pst_assembly_stage){
+      stages[s] = (pst_assembly_worker){
           .device = o->stages[s].device, .threads = o->stages[s].threads, .units = o->stages[s].units};
-    a.stages = stages;
+    a.workers = stages;
   }
   pst_status st = pst_assembly_create(&a, &t->assembly);
   free(stages);

@@ -282,7 +282,7 @@ static pst_status settle(pst__worker *w, pst__stage *s, int64_t microbatches) {
 static pst_status where(const pst__worker *w, const pst__step_job *job, pst_action a, pst_status st) {
   char text[PST_ACTION_TEXT];
   if (st == PST_NONFINITE) return st; /* says where by itself */
-  return pst_fail_prefix(st, "worker %d, step %lld, %s: ", w->index, (long long)job->step,
+  return pst_fail_prefix(st, "worker %d, step %lld, %s: ", w->index, (long long)job->step + 1,
                          pst_action_format(a, text));
 }
 

@@ -10,10 +10,9 @@ static const struct {
   const char *path;
   const char *allowed;
 } not_yet[] = {
-    {"stages[].host", NULL},          {"stages[].device", "cpu*"},    {"stages[].recompute", "none"},
-    {"stages[].offload", "none"},     {"recompute", "none"},          {"offload", "none"},
-    {"schedule.chunks", "1"},         {"batch.replicas", "1"},        {"precision", "fp32"},
-    {"schedule.extra_forwards", "0"}, {"checkpoint.shared", "false"},
+    {"stages[].host", NULL},      {"stages[].device", "cpu*"}, {"stages[].recompute", "none"},
+    {"stages[].offload", "none"}, {"recompute", "none"},       {"offload", "none"},
+    {"batch.replicas", "1"},      {"precision", "fp32"},       {"checkpoint.shared", "false"},
 };
 
 static pst_status refuse_not_yet(pst_settings *s, const char *path, const char *allowed) {

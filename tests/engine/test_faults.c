@@ -80,7 +80,7 @@ static void an_error_is_the_first_cause_and_ends_the_step(void **state) {
       result.loss = -7;
       char text[96], action[PST_ACTION_TEXT];
       pst_action_format(pst_action_make((pst_action_kind)x.kind, i < 2 ? x.worker : 0, x.microbatch), action);
-      snprintf(text, sizeof text, "worker %d, step 2, %s: device unplugged", x.worker, action);
+      snprintf(text, sizeof text, "worker %d, step 3, %s: device unplugged", x.worker, action);
       int64_t begin = pst_clock_ns();
       assert_fails(toy_step(t, 2, &result), PST_LOST, text);
       assert_true(strncmp(pst_error(), text, strlen(text)) == 0); /* nothing stands before the cause */
@@ -223,7 +223,7 @@ static void a_gradient_that_is_not_finite_stops_the_run(void **state) {
       int64_t n;
       float *before = weights_inside(t, &n);
       assert_fails(toy_step(t, 1, &result), PST_NONFINITE,
-                   "step 1, stage 0: the gradient of model.embed_tokens");
+                   "step 2, stage 0: the gradient of model.embed_tokens");
       assert_non_null(strstr(pst_error(), "is not finite"));
       assert_non_null(strstr(pst_error(), "0.01"));
       float *after = weights_inside(t, &n);
@@ -254,7 +254,7 @@ static void a_huge_learning_rate_stops_the_run(void **state) {
       st = toy_step(t, s, &result);
     }
     char text[32];
-    snprintf(text, sizeof text, "step %lld, stage", (long long)(s - 1));
+    snprintf(text, sizeof text, "step %lld, stage", (long long)s);
     print_message("%s\n", st == PST_OK ? "still finite" : pst_error());
     assert_int_equal(st, PST_NONFINITE);
     assert_non_null(strstr(pst_error(), text));

@@ -176,10 +176,65 @@ static void any_number_of_microbatches(void **state) {
   }
 }
 
+/* Families whose workers hold several stages, or whose weight gradients come late. */
+static void every_family(toy_options base, const char *model) {
+  static const struct {
+    const char *name;
+    int workers, chunks;
+  } all[] = {{"zb-h1", 3, 1},       {"zb-h2", 2, 1},       {"zb-h2", 4, 1},          {"interleaved", 2, 2},
+             {"interleaved", 2, 3}, {"interleaved", 1, 3}, {"interleaved-zb", 2, 2}, {"zb-v", 1, 2},
+             {"zb-v", 2, 2},        {"zb-v", 3, 2},        {"v-half", 2, 2},         {"v-min", 2, 2},
+             {"v-min", 3, 2},       {"looped-bfs", 2, 2},  {"dualpipe-v", 2, 2},     {"1f1b", 3, 1},
+             {"interleaved", 3, 2}};
+  base.microbatches = 6; /* as many as any of them wants */
+  record oracle = train(&base, STEPS);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    toy_options o = base;
+    o.schedule = all[i].name;
+    o.n_stages = all[i].workers * all[i].chunks;
+    o.chunks = all[i].chunks;
+    o.extra_forwards = strcmp(o.schedule, "1f1b") == 0 ? 2 : 0;
+    o.evaluates = all[i].workers == 2;
+    char what[96];
+    snprintf(what, sizeof what, "%s %s, %d workers x %d stages", model, o.schedule, all[i].workers,
+             all[i].chunks);
+    record r = train(&o, STEPS);
+    assert_same(&oracle, &r, what);
+  }
+}
+
+static void every_family_has_the_same_bits(void **state) {
+  (void)state;
+  every_family(toy_gpt2(), "gpt2");
+  every_family(toy_llama(), "llama");
+}
+
+/* The products by OpenBLAS in their place: other bits, but the same ones everywhere. */
+static void openblas_has_the_same_bits_everywhere(void **state) {
+  (void)state;
+  toy_options o = toy_gpt2();
+  o.gemm = "openblas";
+  toy *t = NULL;
+  if (toy_try_create(&o, &t) == PST_UNSUPPORTED) {
+    print_message("skipped: %s\n", pst_error());
+    skip();
+  }
+  toy_destroy(t);
+  record oracle = train(&o, STEPS);
+  for (int k = 1; k <= 3; k++) {
+    o.n_stages = k;
+    o.threads = 4 - k;
+    record r = train(&o, STEPS);
+    assert_same(&oracle, &r, "openblas");
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_has_the_same_bits_everywhere),
       cmocka_unit_test(llama_has_the_same_bits_everywhere),
+      cmocka_unit_test(every_family_has_the_same_bits),
+      cmocka_unit_test(openblas_has_the_same_bits_everywhere),
       cmocka_unit_test(another_grouping_agrees),
       cmocka_unit_test(another_grouping_agrees_per_tensor_with_sgd),
       cmocka_unit_test(any_number_of_microbatches),

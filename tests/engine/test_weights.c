@@ -61,12 +61,12 @@ static pst_assembly *assemble_at(pst_model_config *c, int k, int64_t sequence, i
                             .sequence = sequence,
                             .micro = micro,
                             .microbatches = m,
-                            .n_stages = k,
+                            .n_workers = k,
                             .schedule = "1f1b"};
   pst_optimizer_options_init(&o.optimizer);
-  pst_assembly_stage *stages = calloc((size_t)k, sizeof *stages);
+  pst_assembly_worker *stages = calloc((size_t)k, sizeof *stages);
   for (int s = 0; s < k; s++) stages[s].threads = 1;
-  o.stages = stages;
+  o.workers = stages;
   pst_assembly *a = NULL;
   assert_ok(pst_assembly_create(&o, &a));
   assert_ok(pst_assembly_start(a));

@@ -62,7 +62,7 @@ pst_status toy_try_create(const toy_options *options, toy **out_toy) {
   toy *t = calloc(1, sizeof *t);
   t->options = *options;
   const toy_options *o = &t->options;
-  int k = o->n_stages;
+  int k = o->n_stages, n_workers = k / (o->chunks > 0 ? o->chunks : 1);
   int32_t *even = malloc((size_t)(k + 1) * sizeof *even);
   t->devices = calloc((size_t)k, sizeof *t->devices);
   t->tokens = malloc((size_t)(o->batch * o->microbatches * o->sequence) * sizeof *t->tokens);
@@ -74,16 +74,19 @@ pst_status toy_try_create(const toy_options *options, toy **out_toy) {
     PST_GOTO(st, build(o, PST_PURPOSE_LOGITS, &t->logits), done);
   }
   for (int s = 0; s <= k; s++) even[s] = (int32_t)((int64_t)t->train->units.n * s / k);
-  for (int s = 0; s < k; s++) {
+  for (int s = 0; s < n_workers; s++) {
     pst_device_options d = {.spec = "cpu", .n_threads = o->threads, .isa = o->isa, .gemm = o->gemm};
     PST_GOTO(st, pst_driver_find("cpu")->open(&d, &t->devices[s]), done);
   }
-  PST_GOTO(st, pst_transport_find("inproc")->create(&(pst_transport_options){.n_workers = k}, &t->transport),
-           done);
+  PST_GOTO(
+      st,
+      pst_transport_find("inproc")->create(&(pst_transport_options){.n_workers = n_workers}, &t->transport),
+      done);
   pst_pipeline_options p = {.train = t->train,
                             .loss = t->loss,
                             .logits = t->logits,
                             .n_stages = k,
+                            .chunks = o->chunks,
                             .cut = o->cut ? o->cut : even,
                             .devices = t->devices,
                             .transport = t->transport,

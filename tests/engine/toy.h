@@ -20,6 +20,7 @@ typedef struct toy_options {
   pst_model_config config;
   int64_t batch, sequence, microbatches;
   int n_stages;
+  int chunks;         /* stages of each worker; 0: 1 */
   const int32_t *cut; /* units; NULL: as even as can be */
   int threads;        /* of each device */
   const char *schedule, *isa, *gemm;

@@ -40,6 +40,7 @@ static pst_status start(rig *r) {
   pst_pipeline_options p = {.train = r->train,
                             .loss = r->loss,
                             .n_stages = o->n_stages,
+                            .chunks = o->chunks,
                             .cut = o->cut ? o->cut : even,
                             .devices = r->devices,
                             .transport = r->transport,

@@ -22,6 +22,7 @@ typedef struct rig_options {
   int32_t vocab; /* tokens and targets are below it */
   pst_dtype dtype;
   int n_stages;         /* 0: 1 */
+  int chunks;           /* V, stages of each worker; 0: 1 */
   const int32_t *cut;   /* NULL: as even as can be */
   const char *schedule; /* NULL: 1f1b */
   pst_backward backward;

@@ -2,8 +2,7 @@
  * that share memory never disturb each other. */
 #include "core/graph/stage.h"
 
-#include "core/base/rng.h"
-#include "core/graph/memory_plan.h"
+#include "core/schedule/families.h"
 #include "tests/graph/rig.h"
 #include "tests/support.h"
 
@@ -121,6 +120,43 @@ static void a_slow_worker_disturbs_nobody(void **state) {
   }
 }
 
+/* Every family of schedules, chunks and all, with every worker slow in turn. */
+static void every_schedule_gives_the_same_bits(void **state) {
+  (void)state;
+  rig_options base = streams();
+  base.microbatches = 6;
+  record oracle = train(&base);
+  size_t n_families;
+  const pst_schedule_family *families = pst_schedule_families(&n_families);
+  int ran = 0;
+  for (size_t f = 0; f < n_families; f++) {
+    if (strcmp(families[f].name, "forward-only") == 0) continue;
+    for (int workers = 1; workers <= 3; workers++) {
+      for (int chunks = 1; chunks * workers <= UNITS; chunks++) {
+        if (families[f].chunks != 0 && families[f].chunks != chunks) continue;
+        for (int who = -1; who < workers; who++) {
+          rig_options o = base;
+          slow s = {.worker = who,
+                    .kinds = who % 2 ? 1u << PST_ACTION_W : 1u << PST_ACTION_B | 1u << PST_ACTION_I};
+          o.schedule = families[f].name;
+          o.n_stages = workers * chunks;
+          o.chunks = chunks;
+          o.hook = slow_down;
+          o.hook_user = &s;
+          char what[96];
+          snprintf(what, sizeof what, "%s, K=%d, V=%d, worker %d slow", o.schedule, workers, chunks, who);
+          print_message("%s\n", what);
+          record r = train(&o);
+          assert_same(&oracle, &r, what);
+          ran++;
+        }
+      }
+    }
+  }
+  print_message("%d pipelines\n", ran);
+  assert_true(ran > 50);
+}
+
 /* Small allocations: the segments fall into many blocks, the bits stay. */
 static void blocks_do_not_change_bits(void **state) {
   (void)state;
@@ -220,6 +256,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_cut_gives_the_same_bits),
       cmocka_unit_test(a_slow_worker_disturbs_nobody),
+      cmocka_unit_test(every_schedule_gives_the_same_bits),
       cmocka_unit_test(blocks_do_not_change_bits),
       cmocka_unit_test(segments_fall_into_blocks_below_the_limit),
       cmocka_unit_test(boundaries_pass_values_through),

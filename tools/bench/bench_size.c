@@ -108,13 +108,13 @@ int main(int argc, char **argv) {
                             .sequence = c.context,
                             .micro = option(argc, argv, "micro", 1),
                             .microbatches = option(argc, argv, "microbatches", 2),
-                            .n_stages = (int)option(argc, argv, "stages", 1),
+                            .n_workers = (int)option(argc, argv, "stages", 1),
                             .schedule = "1f1b"};
   pst_optimizer_options_init(&o.optimizer);
   pst_assembly *a;
   check(pst_assembly_create(&o, &a), "assemble");
   double planned = 0, most = 0;
-  for (int s = 0; s < o.n_stages; s++) {
+  for (int s = 0; s < o.n_workers; s++) {
     pst_stage_memory m;
     pst_pipeline_memory(a->pipeline, s, &m);
     planned += (double)m.total_bytes;

@@ -197,7 +197,7 @@ int main(int argc, char **argv) {
   c.head_dim = o.width / o.heads;
   c.tied = o.tied;
   c.dropout_attention = c.dropout_embedding = c.dropout_residual = 0;
-  pst_assembly_stage *stages = calloc((size_t)o.stages, sizeof *stages);
+  pst_assembly_worker *stages = calloc((size_t)o.stages, sizeof *stages);
   for (long s = 0; s < o.stages; s++) stages[s].threads = (int)o.threads;
   pst_assembly_options a = {.build = build,
                             .build_user = &c,
@@ -205,8 +205,8 @@ int main(int argc, char **argv) {
                             .sequence = o.sequence,
                             .micro = o.micro,
                             .microbatches = o.microbatches,
-                            .n_stages = (int)o.stages,
-                            .stages = stages,
+                            .n_workers = (int)o.stages,
+                            .workers = stages,
                             .schedule = o.schedule,
                             .isa = o.isa,
                             .gemm = o.gemm};
