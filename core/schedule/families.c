@@ -25,6 +25,7 @@ static const pst_schedule_family families[] = {
      pst__generate_v_min},
     {"dualpipe-v", "forward and backward side by side, down and up; K + 1/2 microbatches in flight", 2, false,
      pst__generate_dualpipe_v},
+    {"auto", "laid out for the stages' own times and memory", 0, false, pst__generate_auto},
     {"forward-only", "evaluation: forwards alone", 0, false, pst__generate_forward_only},
 };
 

@@ -115,4 +115,10 @@ pst_status pst__generate_v_min(const pst_schedule_options *options, pst_schedule
  * different microbatches next to each other. M >= 2K. (2K+1)/2 in flight. */
 pst_status pst__generate_dualpipe_v(const pst_schedule_options *options, pst_schedule **out_schedule);
 
+/* Searches for a quick list for the options' times, latency and memory: all families with V chunks, a list
+ * scheduler in the manner of Qi et al. 2024 ("Zero Bubble Pipeline Parallelism", section 3) under many rules,
+ * and from the best of them a search by moving single actions. Never slower than a family that fits. The same
+ * options give the same list. PST_INVALID when nothing fits the memory. */
+pst_status pst__generate_auto(const pst_schedule_options *options, pst_schedule **out_schedule);
+
 #endif

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "core/schedule/auto.h"
+
 enum { PERIOD = 6, FREE = 0, MOVE_LIMIT = 65536, MOVE_ROUNDS = 2 };
 
 typedef struct pass_place {
@@ -82,12 +84,16 @@ static int by_slot(const void *a, const void *b) {
   return x->worker - y->worker;
 }
 
-static void tighten(board *b) {
-  int64_t limit = 0;
+static int64_t highest_peak(const board *b) {
+  int64_t most = 0;
   for (int w = 0; w < b->workers; w++) {
     int64_t own = peak(b, w);
-    if (own > limit) limit = own;
+    if (own > most) most = own;
   }
+  return most;
+}
+
+static void tighten(board *b, int64_t limit) {
   for (int round = 0; round < MOVE_ROUNDS; round++) {
     size_t count = 0;
     for (int w = 0; w < b->workers; w++)
@@ -150,8 +156,10 @@ pst_status pst__generate_blocks(const pst_schedule_options *options, pst__block_
         row_of(&b, w)[t] = (unsigned char)(pass + 1);
       }
   }
-  if (b.n <= MOVE_LIMIT / b.workers) tighten(&b);
+  int64_t limit = highest_peak(&b);
+  if (b.n <= MOVE_LIMIT / b.workers) tighten(&b, limit);
   for (int w = 0; w < b.workers; w++) PST_GOTO(st, emit_worker(&b, schedule, w), done);
+  if (options->forward_s != NULL) PST_GOTO(st, pst__quicken_v(options, limit, &schedule), done);
   *out_schedule = schedule;
   schedule = NULL;
 
