@@ -69,6 +69,7 @@ static pst_status separate_backward(pst_schedule **schedule) {
   const pst_schedule *from = *schedule;
   pst_schedule *to = NULL;
   PST_TRY(pst_schedule_create(from->workers, from->chunks, from->microbatches, from->training, &to));
+  for (int s = 0; s < from->stages; s++) to->worker_of[s] = from->worker_of[s];
   for (int w = 0; w < from->workers; w++) {
     for (size_t i = 0; i < from->lists[w].count; i++) {
       pst_action a = from->lists[w].items[i];
