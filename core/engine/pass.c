@@ -52,7 +52,8 @@ static pst_status lower_stages(pst_pipeline *p, pst__pass *pass) {
     for (int i = 0; i < 4; i++) PST_TRY(check_supported(w->device, programs[i]));
     if (training) {
       PST_TRY(pst_optimizer_lower(pass->graph, *code, &p->options.optimizer, &options, &w->update));
-      PST_TRY(check_supported(w->device, &w->update->update));
+      const pst_program *ends[] = {&w->update->tie, &w->update->norm, &w->update->update};
+      for (int i = 0; i < 3; i++) PST_TRY(check_supported(w->device, ends[i]));
     }
     static const pst_segment_kind lasting[] = {PST_SEGMENT_PARAM, PST_SEGMENT_GRAD, PST_SEGMENT_OPTIM,
                                                PST_SEGMENT_STATE};
