@@ -100,6 +100,7 @@ struct pst_pipeline {
   _Alignas(16) unsigned char job_arg[PST__JOB_BYTES]; /* here and not the caller's: a worker that hangs may
                                                          look at it long after the call has given up */
   bool started;
+  bool gradients_left; /* by pst_pipeline_gradients() */
   pst_status dead;
   char dead_error[1024];
 };
@@ -139,6 +140,7 @@ typedef struct pst__step_job {
   int64_t step;
   double lr;
   bool update; /* false: gradients are left as they are */
+  bool clear;  /* gradients of an earlier call are there: not part of this step */
 } pst__step_job;
 pst_status pst__worker_step(pst__worker *w, void *step_job);
 /* The end of a step whose gradients are there: norm and update. */

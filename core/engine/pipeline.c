@@ -340,10 +340,16 @@ static pst_status train_step(pst_pipeline *p, const pst_batch *batch, uint64_t s
                              bool update, pst_step_result *out) {
   PST_TRY(check_batch(&p->train, batch, "training"));
   int64_t begin = pst_clock_ns(), valid = count_valid(batch->targets, batch->sequences * p->train.sequence);
-  pst__step_job job = {.pass = &p->train, .batch = *batch, .step = step, .lr = lr, .update = update};
+  pst__step_job job = {.pass = &p->train,
+                       .batch = *batch,
+                       .step = step,
+                       .lr = lr,
+                       .update = update,
+                       .clear = p->gradients_left};
   job.ctrl = (pst_ctrl){.seed = seed, .step = (uint64_t)step, .clip = 1.0f};
   job.ctrl.gradient_scale = valid > 0 ? (float)(1.0 / (double)valid) : 0.0f;
   PST_TRY(pst__run_job(p, -1, pst__worker_step, &job, sizeof job));
+  p->gradients_left = !update;
   *out = (pst_step_result){.tokens = valid, .step_ns = pst_clock_ns() - begin};
   out->loss = valid > 0 ? sum_losses(&p->train, batch->sequences) / (double)valid : 0.0;
   out->gradient_norm = update ? p->workers[0].verdict[0] : 0.0;
@@ -365,6 +371,7 @@ pst_status pst_pipeline_apply(pst_pipeline *p, int64_t step, double lr, double *
   pst__step_job job = {
       .pass = &p->train, .step = step, .lr = lr, .update = true, .ctrl = {.step = (uint64_t)step}};
   PST_TRY(pst__run_job(p, -1, pst__worker_apply, &job, sizeof job));
+  p->gradients_left = false;
   *out_norm = p->workers[0].verdict[0];
   return PST_OK;
 }

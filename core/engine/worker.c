@@ -294,7 +294,7 @@ pst_status pst__worker_step(pst__worker *w, void *arg) {
   int64_t begin = pst_clock_ns();
   for (pst__chunk *c = pst__next_chunk(w, NULL); c; c = pst__next_chunk(w, c))
     PST_TRY(upload_batch(c, job->pass, &job->pass->stages[c->stage], &job->batch));
-  if (!job->update && job->pass == &p->train) PST_TRY(pst__clear_gradients(w));
+  if (job->clear) PST_TRY(pst__clear_gradients(w));
   for (size_t i = 0; i < list->count; i++) {
     pst_action a = list->items[i];
     atomic_store_explicit(&w->doing, (uint64_t)a.kind << 48 | (uint64_t)a.chunk << 32 | a.microbatch,

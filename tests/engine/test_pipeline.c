@@ -209,6 +209,28 @@ static void every_family_has_the_same_bits(void **state) {
   every_family(toy_llama(), "llama");
 }
 
+/* Gradients that are never applied are no part of what comes after. */
+static void gradients_left_behind_are_cleared(void **state) {
+  (void)state;
+  toy_options o = toy_gpt2();
+  o.n_stages = 3;
+  toy *plain = toy_create(&o), *left = toy_create(&o);
+  pst_step_result a, b;
+  assert_ok(toy_step(plain, 0, &a));
+  pst_batch batch;
+  toy_batch(left, 5, &batch);
+  for (int i = 0; i < 2; i++)
+    assert_ok(pst_pipeline_gradients(left->pipeline, &batch, left->options.seed, 5, &b));
+  assert_ok(toy_step(left, 0, &b));
+  assert_memory_equal(&a.gradient_norm, &b.gradient_norm, sizeof a.gradient_norm);
+  assert_true(toy_weights_hash(plain) == toy_weights_hash(left));
+  assert_ok(toy_step(plain, 1, &a));
+  assert_ok(toy_step(left, 1, &b));
+  assert_true(toy_weights_hash(plain) == toy_weights_hash(left));
+  toy_destroy(plain);
+  toy_destroy(left);
+}
+
 /* The products by OpenBLAS in their place: other bits, but the same ones everywhere. */
 static void openblas_has_the_same_bits_everywhere(void **state) {
   (void)state;
@@ -238,6 +260,7 @@ int main(void) {
       cmocka_unit_test(another_grouping_agrees),
       cmocka_unit_test(another_grouping_agrees_per_tensor_with_sgd),
       cmocka_unit_test(any_number_of_microbatches),
+      cmocka_unit_test(gradients_left_behind_are_cleared),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
