@@ -120,6 +120,9 @@ pst_status pst_graph_differentiate(pst_graph *g) {
   if (g->result == PST_NO_VALUE || g->options.purpose != PST_PURPOSE_TRAIN)
     return pst_fail(PST_INVALID,
                     "a graph without a loss, or not built for training, cannot be differentiated");
+  pst_op_code last = g->nodes.at[pst__value(g, g->result)->index].code;
+  if (last != PST_OP_cross_entropy && last != PST_OP_linear_cross_entropy && !g->differentiated)
+    return pst_fail(PST_INVALID, "the loss is made by %s, wanted a cross entropy", pst_op_name(last));
   if (g->differentiated) return pst_fail(PST_INVALID, "the graph is differentiated already");
   pst_differentiation d = {.g = g, .n_values = g->values.n};
   d.gradient = malloc((size_t)d.n_values * sizeof *d.gradient);

@@ -270,6 +270,11 @@ static bool trains(const pst_graph *g) {
 
 pst_value pst_attention(pst_graph *g, pst_value q, pst_value k, pst_value v,
                         const pst_attention_options *options) {
+  if (!(options->dropout >= 0 && options->dropout < 1)) {
+    pst_graph_fault(g, PST_INVALID, "attention: share %g dropped, wanted 0 <= p < 1",
+                    (double)options->dropout);
+    return NONE;
+  }
   pst_attrs attrs = {.heads = options->heads,
                      .kv_heads = options->kv_heads,
                      .head_dim = options->head_dim,
@@ -336,6 +341,14 @@ static void result(pst_graph *g, pst_value v, bool loss) {
   const char *what = loss ? "loss" : "logits";
   if (v < 0 || v >= g->values.n || pst__value(g, v)->kind != PST_VALUE_COMPUTED)
     pst_graph_fault(g, PST_INVALID, "the %s named is not a value that this graph computes", what);
+  else if (pst__value(g, v)->dtype != PST_F32)
+    pst_graph_fault(g, PST_INVALID, "the %s named is %s, wanted f32: pst_cast() makes it so", what,
+                    pst_dtype_name(pst__value(g, v)->dtype));
+  else if (loss && pst__value(g, v)->dim[0] * pst__value(g, v)->dim[1] * pst__value(g, v)->dim[2] *
+                           pst__value(g, v)->dim[3] !=
+                       g->options.batch * g->options.sequence)
+    pst_graph_fault(g, PST_INVALID, "the loss named is not one number per token: wanted [%lld,%lld]",
+                    (long long)g->options.batch, (long long)g->options.sequence);
   else if (g->result != NONE)
     pst_graph_fault(g, PST_INVALID, "the graph's result is named twice");
   else if (loss != (g->options.purpose != PST_PURPOSE_LOGITS))

@@ -103,7 +103,8 @@ pst_value pst_take(pst_graph *g, pst_value x, pst_value positions);
 pst_value pst_cross_entropy(pst_graph *g, pst_value logits, pst_value targets);
 pst_value pst_linear_cross_entropy(pst_graph *g, pst_value x, pst_value w, pst_value targets, bool w_in_out);
 
-/* Names the result: loss[b,T] of a graph for training or loss, logits[b,1,V] of one for logits. Once. */
+/* Names the result, f32: loss[b,T] of a graph for training or loss, logits[b,1,V] of one for logits. Once. A
+ * loss that is differentiated is a cross entropy. */
 void pst_graph_loss(pst_graph *graph, pst_value loss);
 void pst_graph_logits(pst_graph *graph, pst_value logits);
 

@@ -110,11 +110,38 @@ static void parameters_are_rounded_masters(void **state) {
   }
 }
 
+/* Logits are fp32 on the host, whatever the model computes in. */
+static void logits_are_those_of_fp32(void **state) {
+  (void)state;
+  for (int model = 0; model < 2; model++) {
+    toy_options single = model ? toy_llama() : toy_gpt2();
+    single.evaluates = true;
+    toy_options half = bf16(single);
+    toy *a = toy_create(&single), *b = toy_create(&half);
+    int32_t tokens[32], position = 31;
+    for (int i = 0; i < 32; i++) tokens[i] = i * 7 % 90;
+    pst_batch batch = {.tokens = tokens, .positions = &position, .sequences = 1};
+    float x[128] = {0}, y[128] = {0};
+    assert_ok(pst_pipeline_logits(a->pipeline, &batch, x));
+    assert_ok(pst_pipeline_logits(b->pipeline, &batch, y));
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < single.config.vocab; i++) {
+      apart += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+      size += (double)x[i] * (double)x[i];
+    }
+    print_message("%s: %.2f %% apart\n", model ? "llama" : "gpt2", 100 * sqrt(apart / size));
+    assert_true(size > 0 && apart < 0.03 * 0.03 * size);
+    toy_destroy(a);
+    toy_destroy(b);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(learns_like_fp32),
       cmocka_unit_test(the_bits_do_not_depend_on_the_layout),
       cmocka_unit_test(parameters_are_rounded_masters),
+      cmocka_unit_test(logits_are_those_of_fp32),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

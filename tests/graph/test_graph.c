@@ -150,8 +150,26 @@ static void f_loss_of_input(pst_graph *g, pst_value x) {
   pst_graph_loss(g, pst_graph_tokens(g));
 }
 static void f_two_results(pst_graph *g, pst_value x) {
-  pst_graph_loss(g, x);
-  pst_graph_loss(g, x);
+  pst_value loss = pst_cross_entropy(g, x, pst_graph_targets(g));
+  pst_graph_loss(g, loss);
+  pst_graph_loss(g, loss);
+}
+static void f_loss_of_rows(pst_graph *g, pst_value x) {
+  pst_graph_loss(g, pst_cross_entropy(g, pst_take(g, x, pst_graph_positions(g)), pst_graph_positions(g)));
+}
+static void f_half_loss(pst_graph *g, pst_value x) {
+  pst_graph_loss(g, pst_cast(g, pst_cross_entropy(g, x, pst_graph_targets(g)), PST_BF16));
+}
+static void drop_attention(pst_graph *g, pst_value x, float share) {
+  pst_attention(g, x, x, x,
+                &(pst_attention_options){
+                    .heads = 4, .kv_heads = 4, .head_dim = 2, .dropout = share, .lengths = PST_NO_VALUE});
+}
+static void f_attention_dropout(pst_graph *g, pst_value x) {
+  drop_attention(g, x, 1.0f);
+}
+static void f_attention_dropout_nan(pst_graph *g, pst_value x) {
+  drop_attention(g, x, NAN);
 }
 static void f_logits(pst_graph *g, pst_value x) {
   pst_graph_logits(g, x);
@@ -190,6 +208,10 @@ static void faults_say_what_is_wrong(void **state) {
       {"fewer than 2^59 elements in all", f_overflow},
       {"the loss named is not a value that this graph computes", f_loss_of_input},
       {"result is named twice", f_two_results},
+      {"the loss named is not one number per token: wanted [2,4]", f_loss_of_rows},
+      {"the loss named is bf16, wanted f32", f_half_loss},
+      {"attention: share 1 dropped", f_attention_dropout},
+      {"attention: share", f_attention_dropout_nan},
       {"a logits was named in a graph built for a loss", f_logits},
   };
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -289,10 +311,15 @@ static void only_a_loss_is_differentiated_and_once(void **state) {
   end(g, stream(g));
   assert_fails(pst_graph_differentiate(g), PST_INVALID, "not built for training");
   pst_graph_destroy(g);
-  g = open_graph(PST_PURPOSE_TRAIN);
+  assert_ok(pst_graph_create(&(pst_graph_options){.batch = B, .sequence = 1}, &g));
   x = stream(g);
   pst_graph_loss(g, pst_cross_entropy(g, pst_take(g, x, pst_graph_positions(g)), pst_graph_positions(g)));
   assert_fails(pst_graph_differentiate(g), PST_UNSUPPORTED, "take has no gradient");
+  pst_graph_destroy(g);
+  g = open_graph(PST_PURPOSE_TRAIN);
+  x = pst_cross_entropy(g, stream(g), pst_graph_targets(g));
+  pst_graph_loss(g, pst_scale(g, x, 2));
+  assert_fails(pst_graph_differentiate(g), PST_INVALID, "the loss is made by scale, wanted a cross entropy");
   pst_graph_destroy(g);
 }
 
