@@ -103,8 +103,18 @@ static pst_status copy_ports(const pst__step_job *job, const pst__chunk *from, c
 
 /* ---- inputs and results ---- */
 
+/* The sequences of a batch are T long; those that it lacks have none of it. */
+static pst_status upload_lengths(pst__chunk *c, const pst__pass *pass, pst_buffer *to, int64_t offset,
+                                 int64_t given) {
+  const int32_t length = (int32_t)pass->sequence;
+  for (int64_t i = 0; i < given; i++)
+    PST_TRY(
+        c->device->table->upload(c->device, to, offset + i * (int64_t)sizeof length, &length, sizeof length));
+  return PST_OK;
+}
+
 /* Copies one microbatch's share of the batch to the device; sequences that the batch lacks are empty: token
- * 0, target -1. */
+ * 0, target -1, length 0. */
 static pst_status upload_input(pst__chunk *w, const pst__pass *pass, pst__stage *s, const pst_batch *batch,
                                pst_input which, int64_t m) {
   const pst_operand *o = &s->code->inputs[which];
@@ -115,10 +125,12 @@ static pst_status upload_input(pst__chunk *w, const pst__pass *pass, pst__stage 
                                                        : NULL;
   int64_t row = pst_operand_elements(o) / pass->batch, first = m * pass->batch;
   int64_t given = batch->sequences - first < pass->batch ? batch->sequences - first : pass->batch;
-  if (given < 0 || !from) given = 0;
+  if (given < 0 || (!from && which != PST_INPUT_LENGTHS)) given = 0;
   pst_buffer *to = s->input[m].blocks[o->block];
   const pst_device_table *t = w->device->table;
-  if (given > 0)
+  if (which == PST_INPUT_LENGTHS)
+    PST_TRY(upload_lengths(w, pass, to, o->offset, given));
+  else if (given > 0)
     PST_TRY(t->upload(w->device, to, o->offset, from + first * row, given * row * (int64_t)sizeof *from));
   if (given == pass->batch) return PST_OK;
   uint8_t empty = which == PST_INPUT_TARGETS ? 0xff : 0; /* -1 byte by byte */

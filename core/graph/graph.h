@@ -54,7 +54,8 @@ const pst_graph_options *pst_graph_get_options(const pst_graph *graph);
 /* Opens a unit; the name is copied. The first op needs one open. */
 void pst_graph_unit(pst_graph *graph, const char *name);
 
-/* What the data brings: tokens[b,T], targets[b,T] (-1: ignored), lengths[b], positions[b]; all i32. */
+/* What the data brings: tokens[b,T], targets[b,T] (-1: ignored), lengths[b] (T; 0 for a sequence that fills
+ * up a microbatch), positions[b]; all i32. */
 pst_value pst_graph_tokens(pst_graph *graph);
 pst_value pst_graph_targets(pst_graph *graph);
 pst_value pst_graph_lengths(pst_graph *graph);

@@ -161,6 +161,36 @@ static void every_schedule_gives_the_same_bits(void **state) {
   assert_true(ran > 50);
 }
 
+/* Attention that sees both ways; `user` is whether it is told how long the sequences are. */
+static void two_ways(pst_graph *g, void *user) {
+  enum { C = 8, V = RIG_TWO_STREAMS_VOCAB };
+  const bool *told = user;
+  pst_init init = {PST_INIT_NORMAL, 0.3f};
+  pst_graph_unit(g, "embed");
+  pst_value table = pst_param(g, "table", 2, (int64_t[]){V, C}, init);
+  pst_value x = pst_embedding(g, pst_graph_tokens(g), table, PST_NO_VALUE);
+  pst_graph_unit(g, "attention");
+  pst_attention_options o = {
+      .heads = 2, .kv_heads = 2, .head_dim = 4, .lengths = *told ? pst_graph_lengths(g) : PST_NO_VALUE};
+  x = pst_add(g, x, pst_attention(g, x, x, x, &o));
+  pst_graph_unit(g, "head");
+  pst_graph_loss(g, pst_linear_cross_entropy(g, x, table, pst_graph_targets(g), false));
+}
+
+static void sequences_are_full_where_a_model_asks(void **state) {
+  (void)state;
+  bool told = false;
+  rig_options o = streams();
+  o.build = two_ways;
+  o.user = &told;
+  record oracle = train(&o);
+  told = true;
+  for (o.n_stages = 1; o.n_stages <= 3; o.n_stages++) {
+    record r = train(&o);
+    assert_same(&oracle, &r, "with lengths");
+  }
+}
+
 /* Small allocations: the segments fall into many blocks, the bits stay. */
 static void blocks_do_not_change_bits(void **state) {
   (void)state;
@@ -261,6 +291,7 @@ int main(void) {
       cmocka_unit_test(every_cut_gives_the_same_bits),
       cmocka_unit_test(a_slow_worker_disturbs_nobody),
       cmocka_unit_test(every_schedule_gives_the_same_bits),
+      cmocka_unit_test(sequences_are_full_where_a_model_asks),
       cmocka_unit_test(blocks_do_not_change_bits),
       cmocka_unit_test(segments_fall_into_blocks_below_the_limit),
       cmocka_unit_test(boundaries_pass_values_through),
