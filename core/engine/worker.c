@@ -164,6 +164,15 @@ static pst_status wait_ring(pst__worker *w, const pst_request *sent, int n, int6
   return n > 0 && m >= n ? pst__wait_message(w, &sent[m - n]) : PST_OK;
 }
 
+/* What `ports` sends from its copy of `segment`, one of n, must be gone before microbatch m is written there.
+ */
+static pst_status wait_gone(pst__worker *w, const pst_ports *ports, const pst_request *sent,
+                            pst_segment_kind segment, int n, int64_t m) {
+  for (int i = 0; i < ports->n; i++)
+    if (ports->at[i].at.segment == segment) return wait_ring(w, sent, n, m);
+  return PST_OK;
+}
+
 static bool neighbours(const pst__chunk *c, int other) {
   const pst_pipeline *p = c->worker->p;
   return other >= 0 && other < p->n && p->chunks[other].worker == c->worker;
@@ -172,10 +181,14 @@ static bool neighbours(const pst__chunk *c, int other) {
 static pst_status forward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m) {
   pst__worker *w = c->worker;
   PST_TRY(pst__wait_message(w, &s->received_forward[m]));
-  PST_TRY(wait_ring(w, s->sent_forward, s->buffers.out_activation, m));
-  /* what is sent from a slot must be gone before the slot is written again */
-  PST_TRY(wait_ring(w, s->sent_forward, s->buffers.stash, m));
-  PST_TRY(wait_ring(w, s->sent_backward, s->buffers.stash, m));
+  const pst_ports *out = &s->code->send_forward, *back = &s->code->send_backward;
+  PST_TRY(wait_gone(w, out, s->sent_forward, PST_SEGMENT_OUT, s->buffers.out_activation, m));
+  PST_TRY(wait_gone(w, out, s->sent_forward, PST_SEGMENT_STASH, s->buffers.stash, m));
+  PST_TRY(wait_gone(w, back, s->sent_backward, PST_SEGMENT_STASH, s->buffers.stash, m));
+  if (s->code->form == PST_BACKWARD_SPLIT) { /* else F writes nothing there */
+    PST_TRY(wait_gone(w, out, s->sent_forward, PST_SEGMENT_DEFER, s->buffers.defer, m));
+    PST_TRY(wait_gone(w, back, s->sent_backward, PST_SEGMENT_DEFER, s->buffers.defer, m));
+  }
   PST_TRY(set_microbatch(w, job, m));
   pst_binding bind = bind_microbatch(c, s, m);
   PST_TRY(pst__run(c, &s->code->forward, &bind, &c->stats.forward_ns));
@@ -215,36 +228,31 @@ static pst_status run_backward(pst__chunk *c, const pst__step_job *job, pst__sta
   return PST_OK;
 }
 
-/* Gradients that W reads too are sent from their DEFER slot: it is written again only when they are gone. */
-static pst_status wait_deferred(pst__worker *w, const pst__stage *s, int64_t m) {
-  for (int i = 0; i < s->code->send_backward.n; i++)
-    if (s->code->send_backward.at[i].at.segment == PST_SEGMENT_DEFER)
-      return wait_ring(w, s->sent_backward, s->buffers.defer, m);
-  return PST_OK;
-}
-
 static pst_status backward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m, unsigned kind) {
   pst__worker *w = c->worker;
   if (kind != PST_ACTION_W) {
     PST_TRY(pst__wait_message(w, &s->received_backward[m]));
-    PST_TRY(wait_ring(w, s->sent_backward, s->buffers.out_gradient, m));
-    PST_TRY(wait_deferred(w, s, m));
+    const pst_ports *out = &s->code->send_backward;
+    PST_TRY(wait_gone(w, out, s->sent_backward, PST_SEGMENT_GRAD_OUT, s->buffers.out_gradient, m));
+    PST_TRY(wait_gone(w, out, s->sent_backward, PST_SEGMENT_DEFER, s->buffers.defer, m));
   }
   PST_TRY(set_microbatch(w, job, m));
   return run_backward(c, job, s, m, kind);
 }
 
+/* A value passed through is sent from the slot it came to. */
 static pst_status receive_forward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m) {
-  /* a value passed through is sent from the slot it came to */
-  PST_TRY(wait_ring(c->worker, s->sent_forward, s->buffers.stash, m));
+  const pst_ports *out = &s->code->send_forward;
+  PST_TRY(wait_gone(c->worker, out, s->sent_forward, PST_SEGMENT_STASH, s->buffers.stash, m));
+  PST_TRY(wait_gone(c->worker, out, s->sent_forward, PST_SEGMENT_DEFER, s->buffers.defer, m));
   return post(c, s, job->pass->forward[c->stage - 1], &s->code->receive_forward, m, false,
               &s->received_forward[m]);
 }
 
 static pst_status receive_backward(pst__chunk *c, const pst__step_job *job, pst__stage *s, int64_t m) {
-  for (int i = 0; i < s->code->send_backward.n; i++)
-    if (s->code->send_backward.at[i].at.segment == PST_SEGMENT_GRAD_IN)
-      PST_TRY(wait_ring(c->worker, s->sent_backward, s->buffers.gradient, m));
+  const pst_ports *out = &s->code->send_backward;
+  PST_TRY(wait_gone(c->worker, out, s->sent_backward, PST_SEGMENT_GRAD_IN, s->buffers.gradient, m));
+  PST_TRY(wait_gone(c->worker, out, s->sent_backward, PST_SEGMENT_DEFER, s->buffers.defer, m));
   return post(c, s, job->pass->backward[c->stage], &s->code->receive_backward, m, false,
               &s->received_backward[m]);
 }

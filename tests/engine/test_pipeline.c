@@ -3,8 +3,10 @@
 #include "tests/support.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { STEPS = 20 };
 
@@ -231,6 +233,41 @@ static void gradients_left_behind_are_cleared(void **state) {
   toy_destroy(left);
 }
 
+/* The last of three workers begins its first forward only when the middle one is about to begin its fourth.
+ */
+static pst_status hold_the_last(void *user, int worker, int64_t step, pst_action a) {
+  _Atomic int *ahead = user;
+  (void)step;
+  if (a.kind != PST_ACTION_F) return PST_OK;
+  if (worker == 1 && a.microbatch == 3) atomic_store(ahead, 1);
+  if (worker != 2 || a.microbatch != 0) return PST_OK;
+  for (int ms = 0; ms < 5000; ms++) {
+    if (atomic_load(ahead)) return PST_OK;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  return pst_fail(PST_HUNG, "the middle worker does not get ahead");
+}
+
+/* Two slots and two outgoing buffers: three microbatches may be on their way when the fourth begins. What is
+ * waited for is what the plan has, no more. */
+static void a_forward_waits_for_its_buffers_alone(void **state) {
+  (void)state;
+  _Atomic int ahead = 0;
+  toy_options o = toy_gpt2();
+  o.n_stages = 3;
+  o.microbatches = 6;
+  o.evaluates = true;
+  o.hook = hold_the_last;
+  o.hook_user = &ahead;
+  toy *t = toy_create(&o);
+  pst_batch batch;
+  toy_batch(t, 0, &batch);
+  double sum;
+  int64_t tokens;
+  assert_ok(pst_pipeline_loss(t->pipeline, &batch, &sum, &tokens, NULL));
+  toy_destroy(t);
+}
+
 /* The products by OpenBLAS in their place: other bits, but the same ones everywhere. */
 static void openblas_has_the_same_bits_everywhere(void **state) {
   (void)state;
@@ -260,6 +297,7 @@ int main(void) {
       cmocka_unit_test(another_grouping_agrees),
       cmocka_unit_test(another_grouping_agrees_per_tensor_with_sgd),
       cmocka_unit_test(any_number_of_microbatches),
+      cmocka_unit_test(a_forward_waits_for_its_buffers_alone),
       cmocka_unit_test(gradients_left_behind_are_cleared),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
