@@ -63,7 +63,11 @@ void pst__cpu_describe(const pst_cpu_set *set, const pst_blas *blas, int n_threa
     snprintf(present + strlen(present), sizeof present - strlen(present), "%s%s", present[0] ? " " : "",
              names[i]);
   }
-  if (blas) snprintf(gemm, sizeof gemm, "openblas %s", blas->core);
+  if (blas) {
+    char version[16] = "";
+    const bool known = sscanf(blas->config, "OpenBLAS %15s", version) == 1;
+    snprintf(gemm, sizeof gemm, "openblas %s%s%s", version, known ? " " : "", blas->core);
+  }
   *out_info =
       (pst_device_info){.name = "cpu", .memory_bytes = usable_memory(), .memory_kind = PST_MEMORY_HOST};
   snprintf(out_info->description, sizeof out_info->description,

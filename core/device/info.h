@@ -18,7 +18,7 @@ typedef struct pst_device_info {
   int64_t memory_bytes;    /* what a run may use; 0: not known */
   int64_t max_block_bytes; /* largest single allocation; 0: no limit */
   pst_memory_kind memory_kind;
-  char numerics[128]; /* what decides the bits besides the program: "cpu fp32 own-gemm fma"; ranks compare it
+  char numerics[128]; /* what decides the bits besides the program: "cpu f32 fma own-gemm"; ranks compare it
                        */
 } pst_device_info;
 

@@ -52,6 +52,19 @@ static void query_says_what_it_is(void **state) {
   t->close(NULL);
 }
 
+/* Another version of OpenBLAS may round otherwise on the same core. */
+static void numerics_name_the_version_of_openblas(void **state) {
+  const pst_cpu_set *set;
+  pst_device_info info;
+  assert_int_equal(pst__cpu_set_find("baseline", &set), PST_OK);
+  pst_blas blas = {.core = "SkylakeX", .config = "OpenBLAS 0.3.21 DYNAMIC_ARCH NO_AFFINITY MAX_THREADS=64"};
+  pst__cpu_describe(set, &blas, 1, &info);
+  assert_string_equal(info.numerics, "cpu f32 mul+add openblas 0.3.21 SkylakeX");
+  blas.config[0] = '\0';
+  pst__cpu_describe(set, &blas, 1, &info);
+  assert_string_equal(info.numerics, "cpu f32 mul+add openblas SkylakeX");
+}
+
 static void count_device(void *user, const pst_device_info *info) {
   assert_string_equal(info->name, "cpu");
   ++*(int *)user;
@@ -174,6 +187,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bad_options_are_refused),
       cmocka_unit_test(query_says_what_it_is),
+      cmocka_unit_test(numerics_name_the_version_of_openblas),
       cmocka_unit_test(driver_is_found),
       cmocka_unit_test(memory_is_zeroed_and_bounded),
       cmocka_unit_test(programs_run_and_bad_ones_are_refused),
