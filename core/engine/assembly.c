@@ -93,7 +93,7 @@ static pst_status split_by_hand(const pst_assembly_options *o, pst_assembly *a) 
 }
 
 static pst_status split_by_cost(pst_assembly *a) {
-  pst_graph *g = a->train ? a->train : a->loss ? a->loss : a->logits;
+  pst_graph *g = a->train ? a->train : a->loss ? a->loss : a->logits; /* `any`, to be written to */
   pst_graph_cost(g);
   pst_status st = PST_OK;
   int64_t *cost = malloc((size_t)(g->units.n + 1) * sizeof *cost);

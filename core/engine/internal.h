@@ -61,15 +61,13 @@ struct pst__worker {
   bool started;
   pst_event wake;                 /* a job, or the end */
   _Atomic(pst__job_function) job; /* written last: what it needs is there by then */
-  pst_status job_status;
-  char job_error[1024];
   _Atomic bool ending;
   pst_layout layout[PST_SEGMENT_COUNT]; /* WORK CTRL: shared by its chunks */
   pst_segment segment[PST_SEGMENT_COUNT];
   double *sums; /* [parameters of the model] sums of squares of what this worker owns; worker 0: of the whole
                    model */
   double *sums_received; /* worker 0 */
-  double verdict[4];     /* norm, clip factor, first parameter that is not finite or -1, - */
+  double verdict[3];     /* norm, clip factor, first parameter that is not finite or -1 */
   int64_t steps, total_ns, wait_ns;
   _Atomic uint64_t heartbeat;
   _Atomic uint64_t doing; /* action, for messages: kind << 48 | chunk << 32 | microbatch */

@@ -20,11 +20,8 @@ void *pst__worker_main(void *arg) {
       pst_event_wait(&w->wake, seen, 0, 1000000000);
       continue;
     }
-    w->job_status = job(w, p->job_arg);
-    if (w->job_status != PST_OK) {
-      snprintf(w->job_error, sizeof w->job_error, "%s", pst_error());
-      p->options.transport->table->abort(p->options.transport, w->job_status, w->job_error);
-    }
+    pst_status st = job(w, p->job_arg);
+    if (st != PST_OK) p->options.transport->table->abort(p->options.transport, st, pst_error());
     atomic_store(&w->job, NULL);
     if (atomic_fetch_sub(&p->n_busy, 1) == 1) pst_event_signal(&p->done);
   }
@@ -90,7 +87,6 @@ pst_status pst__run_job(pst_pipeline *p, int only, pst__job_function function, c
   for (int i = 0; i < p->n_workers; i++) {
     if (only >= 0 && i != only) continue;
     pst__worker *w = &p->workers[i];
-    w->job_status = PST_OK;
     atomic_store(&w->job, function);
     pst_event_signal(&w->wake);
   }

@@ -12,8 +12,7 @@ enum { FORWARD, BACKWARD, WEIGHT, N_PROGRAMS, OUTSIDE = -1 };
 typedef struct place {
   bool seen; /* this stage touches it */
   bool received_forward, sent_forward, received_backward, sent_backward;
-  int made_by;     /* program, or OUTSIDE */
-  int32_t made_at; /* op position in it */
+  int made_by; /* program, or OUTSIDE */
   bool read_by[N_PROGRAMS];
   int32_t last_read; /* in the program that made it */
   uint8_t segment;
@@ -77,7 +76,7 @@ static pst_status pick_nodes(lowering *l) {
       place *v = &l->places[n->out[k]];
       v->seen = true;
       v->made_by = p;
-      v->made_at = v->last_read = at;
+      v->last_read = at;
     }
   }
   return PST_OK;
@@ -231,7 +230,7 @@ static pst_operand workspace_operand(int64_t bytes) {
   return (pst_operand){.segment = PST_SEGMENT_WORK, .dtype = PST_U8, .rank = 1, .dim = {bytes, 1, 1, 1}};
 }
 
-static void fill_operands(const lowering *l, const pst_node *n, const pst_span *spans, pst_op *op) {
+static void fill_operands(const lowering *l, const pst_node *n, pst_op *op) {
   for (int k = 0; k < PST_OP_MAX_IN; k++)
     if (n->in[k] != PST_NO_VALUE) op->in[k] = l->places[n->in[k]].at;
   for (int k = 0; k < PST_OP_MAX_OUT; k++)
@@ -256,7 +255,7 @@ static pst_status lower_program(lowering *l, int which, const char *name, pst_pr
     const pst_node *node = l->nodes[which][i];
     pst_op *op = &out->ops[i];
     *op = (pst_op){.code = node->code, .attrs = node->attrs, .unit = node->unit};
-    fill_operands(l, node, spans, op);
+    fill_operands(l, node, op);
     int64_t scratch = l->options->workspace ? l->options->workspace(l->options->user, op) : 0;
     if (scratch <= 0) continue;
     op->workspace = workspace_operand(scratch);
@@ -274,7 +273,7 @@ static pst_status lower_program(lowering *l, int which, const char *name, pst_pr
   }
   for (int32_t i = 0; i < n; i++) {
     pst_op *op = &out->ops[i];
-    fill_operands(l, l->nodes[which][i], spans, op);
+    fill_operands(l, l->nodes[which][i], op);
     if (!pst_operand_present(&op->workspace)) continue;
     const pst_span *s = &spans[op->workspace.offset];
     op->workspace.block = s->block;
