@@ -27,7 +27,7 @@ typedef struct pst_cpu_plan {
 
 extern const pst_driver pst_driver_cpu;
 
-/* Starts the team. The table is pst__cpu_table. */
+/* Starts the team. */
 PST_CHECKED pst_status pst__cpu_device_create(const pst_cpu_plan *plan, pst_device **out_device);
 
 /* Fills what a machine and a kernel set say about a device: description, memory, numerics; blas: NULL for our

@@ -3,8 +3,7 @@
  *   void pst__cpu_gelu(const pst_cpu_call *c) {
  *     const float *x = c->in[0];
  *     float *y = c->out[0];
- *     for (int64_t i; (i = pst_team_take(c->me, n_pieces)) >= 0;) ...;      // pieces cut by the op's shape
- * alone
+ *     for (int64_t i; (i = pst_team_take(c->me, n_pieces)) >= 0;) ...;      // pieces by the op's shape alone
  *   }
  *
  * A kernel cuts its work into pieces by the op's shape alone, never by the number of threads; a sum over

@@ -1,6 +1,7 @@
 /* The kernels of one instruction set: what kernels_<set>.c exports and the device picks from.
  *
- *   const pst_cpu_set *set = pst__cpu_set_find("auto");
+ *   const pst_cpu_set *set;
+ *   PST_TRY(pst__cpu_set_find("auto", &set));
  *   set->kernel[op->code](&call);
  */
 #ifndef PENSTOCK_BACKENDS_CPU_SET_H

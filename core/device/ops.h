@@ -7,47 +7,60 @@
  * stand in brackets and may be absent (segment PST_SEGMENT_NONE). `acc` operands are read and added to
  * (gradient accumulators, fp32).
  *
- *   op                        in                                      out                acc
- *   embedding                 tokens[b,T] i32, table[V,C], [pos[P,C]] y[b,T,C]
- *   embedding_grad            tokens, dy[b,T,C]                                          table[V,C],
- * [pos[P,C]] linear                    x[..,D], w, [bias[E]], [addend[..,E]]   y[..,E] w: attrs.w_in_out ?
- * [D,E] : [E,D] linear_wgrad              x[..,D], dy[..,E]                                          w,
- * [bias[E]] layer_norm                x[..,C], gain[C], [bias[C]]             y, mean[..] f32, rstd[..] f32
- *   layer_norm_grad           x, gain, mean, rstd, dy, [addend]       dx                 gain[C], [bias[C]]
- *   rms_norm                  x[..,C], gain[C]                        y, rstd[..] f32
- *   rms_norm_grad             x, gain, rstd, dy, [addend]             dx                 gain[C]
- *   rotary                    x[b,T,H*d], [addend]                    y half-split pairs (i, i + d/2);
- * attrs.inverse turns back attention                 q[b,T,H*d], k[b,T,G*d], v[b,T,G*d], [lengths[b] i32]
- * o[b,T,H*d], lse[b,H,T] f32 attrs.packed: q is [b,T,(H+2G)*d] = q|k|v and k, v are absent attention_grad q,
- * k, v, [lengths], o, lse, do          dq, dk, dv (packed: dq is q|k|v's gradient, dk, dv absent) gelu x y
- * attrs.exact: by erf; else by tanh gelu_grad                 x, dy                                   dx
- *   silu_gate                 gate, up                                y = silu(gate) * up
- *   silu_gate_grad            gate, up, dy                            dgate, dup
- *   add                       x, y                                    z
- *   scale                     x, [addend]                             y = attrs.scale * x (+ addend)
- *   dropout                   x, [addend]                             y = mask(x) / (1 - p) (+ addend); its
- * own gradient cast                      x                                       y (another dtype) copy x y
- *   slice                     x[..,C]                                 y[..,E] = x[.., attrs.start :
- * attrs.start + E] slice_grad                dy[..,E], [addend[..,C]]                dx[..,C] = 0 (or
- * addend), plus dy at attrs.start cross_entropy             logits[..,V], targets[..] i32           loss[..]
- * f32 cross_entropy_grad        logits, targets                         dlogits = (softmax - onehot) *
- * ctrl.gradient_scale linear_cross_entropy      x[..,C], w[V,C] (or w_in_out [C,V]), targets     loss[..] f32
- *   linear_cross_entropy_grad x, w, targets                           loss[..] f32, dx[..,C]   w    logits
- * never whole: in pieces of rows sum_squares               x sums[ceil(n / 4096)] f64        each block in
- * double, element order by 16 lanes adamw                     param, [master]  ... see below sgd
+ *   op                         in -> out; acc
+ *   embedding                  tokens[b,T] i32, table[V,C], [pos[P,C]] -> y[b,T,C]
+ *   embedding_grad             tokens, dy[b,T,C]; acc table[V,C], [pos[P,C]]
+ *   linear                     x[..,D], w, [bias[E]], [addend[..,E]] -> y[..,E]
+ *   linear_wgrad               x[..,D], dy[..,E]; acc w, [bias[E]]
+ *   layer_norm                 x[..,C], gain[C], [bias[C]] -> y, mean[..] f32, rstd[..] f32
+ *   layer_norm_grad            x, gain, mean, rstd, dy, [addend] -> dx; acc gain[C], [bias[C]]
+ *   rms_norm                   x[..,C], gain[C] -> y, rstd[..] f32
+ *   rms_norm_grad              x, gain, rstd, dy, [addend] -> dx; acc gain[C]
+ *   rotary                     x[b,T,H*d], [addend] -> y
+ *   attention                  q[b,T,H*d], k[b,T,G*d], v[b,T,G*d], [lengths[b] i32] -> o[b,T,H*d],
+ *                              lse[b,H,T] f32
+ *   attention_grad             q, k, v, [lengths], o, lse, do -> dq, dk, dv
+ *   gelu                       x -> y
+ *   gelu_grad                  x, dy -> dx
+ *   silu_gate                  gate, up -> y = silu(gate) * up
+ *   silu_gate_grad             gate, up, dy -> dgate, dup
+ *   add                        x, y -> z
+ *   scale                      x, [addend] -> y = attrs.scale * x (+ addend)
+ *   dropout                    x, [addend] -> y = mask(x) / (1 - p) (+ addend)
+ *   cast                       x -> y of another dtype
+ *   copy                       x -> y
+ *   slice                      x[..,C] -> y[..,E] = x[.., attrs.start : attrs.start + E]
+ *   slice_grad                 dy[..,E], [addend[..,C]] -> dx[..,C] = 0 (or addend), plus dy at attrs.start
+ *   take                       x[b,T,C], positions[b] i32 -> y[b,1,C]: row positions[i] of sequence i
+ *   cross_entropy              logits[..,V], targets[..] i32 -> loss[..] f32
+ *   cross_entropy_grad         logits, targets -> dlogits = (softmax - onehot) * ctrl.gradient_scale
+ *   linear_cross_entropy       x[..,C], w, targets -> loss[..] f32
+ *   linear_cross_entropy_grad  x, w, targets -> loss[..] f32, dx[..,C]; acc w
+ *   sum_squares                x[n] -> sums[ceil(n / PST_NORM_BLOCK)] f64
+ *   adamw                      param -> param_next; acc grad, m, v, [master]
+ *   sgd                        param -> param_next; acc grad, [velocity], [master]
+ *
+ * w is stored [D,E] (in, out) with attrs.w_in_out, else [E,D]; of a loss [C,V], else [V,C]. rotary turns the
+ * pairs (i, i + d/2), back with attrs.inverse. Packed attention (attrs.packed): q is q|k|v side by side,
+ * [b,T,(H+2G)*d], dq is their gradient, and k, v, dk, dv are absent. Dropout carries its own gradient. The
+ * losses that contain their linear layer form logits in pieces of rows, never whole. sum_squares forms each
+ * block in double, element i in lane i mod 16, the lanes added in halves.
  *
  * A target of -1 is ignored: its loss is 0 and its gradient is 0. loss[i] is the plain negative
  * log-likelihood of row i (natural log), never scaled.
  *
- *   adamw   in: param (PARAM)        out: param_next (PARAM_NEXT)   acc: grad f32, m f32, v f32, [master f32]
- *   sgd     in: param (PARAM)        out: param_next (PARAM_NEXT)   acc: grad f32, [velocity f32], [master
- * f32] g = grad * ctrl.clip;  adamw (I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR
- * 2019, alg. 2): m = beta1*m + (1-beta1)*g;  v = beta2*v + (1-beta2)*g*g; p = p - lr*weight_decay*p - lr *
- * (m*ctrl.bias1) / (sqrt(v*ctrl.bias2) + eps),   bias1 = 1/(1-beta1^t), bias2 = 1/(1-beta2^t) sgd: v =
- * momentum*v + g + weight_decay*p;  p = p - lr*v     (without velocity: p = p - lr*(g + weight_decay*p)) p is
- * the fp32 master where there is one (param_next is its rounding), else param. grad is zeroed as it is read,
- * so the next step starts clean. With ctrl.skip != 0 grad is zeroed and nothing else changes (param_next =
- * param).
+ * adamw (I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019, alg. 2), with
+ * g = grad * ctrl.clip, bias1 = 1/(1-beta1^t), bias2 = 1/(1-beta2^t):
+ *
+ *   m = beta1*m + (1-beta1)*g;  v = beta2*v + (1-beta2)*g*g
+ *   p = p - lr*weight_decay*p - lr*(m*ctrl.bias1) / (sqrt(v*ctrl.bias2) + eps)
+ *
+ * sgd:  velocity = momentum*velocity + g + weight_decay*p;  p = p - lr*velocity
+ *       (without velocity: p = p - lr*(g + weight_decay*p))
+ *
+ * p is the fp32 master where there is one (param_next is its rounding), else param; param lies in PARAM,
+ * param_next in PARAM_NEXT. grad is zeroed as it is read, so the next step starts clean. With ctrl.skip != 0
+ * grad is zeroed and nothing else changes (param_next = param).
  *
  * bf16: inputs and outputs of any forward or backward op but those fixed above to f32/i32/f64 may all be bf16
  * instead of f32; sums, softmax, norms and statistics are formed in fp32 all the same. acc operands are
@@ -105,6 +118,8 @@ enum {
   PST_OP_IN_PLACE = 2,        /* out[0] may lie exactly on any input of the same dtype and shape */
   PST_OP_WEIGHT_GRADIENT = 4, /* belongs to W when backward is split */
 };
+
+enum { PST_NORM_BLOCK = 4096 }; /* elements of one sum of sum_squares */
 
 enum { PST_OP_MAX_IN = 8, PST_OP_MAX_OUT = 3, PST_OP_MAX_ACC = 4, PST_MAX_RANK = 4 };
 

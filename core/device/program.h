@@ -1,8 +1,7 @@
 /* Programs: straight-line lists of ops whose operands are a segment and an offset, never a pointer.
  *
  *   pst_binding bind = {.base[PST_SEGMENT_PARAM] = &param, .base[PST_SEGMENT_STASH] = &stash[slot], ...};
- *   device->table->run(device, &program, &bind);          // the same program, another microbatch: another
- * STASH base
+ *   device->table->run(device, &program, &bind);   // the next microbatch: the same, with another STASH base
  */
 #ifndef PENSTOCK_DEVICE_PROGRAM_H
 #define PENSTOCK_DEVICE_PROGRAM_H

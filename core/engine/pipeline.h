@@ -1,11 +1,11 @@
 /* A pipeline: stages of one model on their devices, and the workers that run them.
  *
  *   pst_pipeline *p;
- *   PST_TRY(pst_pipeline_create(&options, &p));          // lowers and plans; nothing is allocated on a
- * device yet pst_pipeline_memory(p, stage, &memory);              // what it will take
+ *   PST_TRY(pst_pipeline_create(&options, &p));          // lowers and plans: no device memory is taken yet
+ *   pst_pipeline_memory(p, stage, &memory);              // what it will take
  *   PST_TRY(pst_pipeline_start(p));                      // allocates, starts one thread per worker
  *   PST_TRY(pst_pipeline_init(p, seed));
- *   for (step = 0; step < n; step++) PST_TRY(pst_pipeline_step(p, &batch, step, lr, &result));
+ *   for (step = 0; step < n; step++) PST_TRY(pst_pipeline_step(p, &batch, seed, step, lr, &r));
  *   pst_pipeline_destroy(p);
  *
  * All calls come from one thread, the owner's. A failed step leaves the pipeline dead: every later call gives

@@ -3,9 +3,11 @@
  *   pst_graph *g;
  *   PST_TRY(pst_graph_create(&(pst_graph_options){.batch = 4, .sequence = 64}, &g));
  *   pst_graph_unit(g, "embed");
- *   pst_value x = pst_embedding(g, pst_graph_tokens(g), pst_param(g, "wte", 2, (int64_t[]){256, 32}, init),
- * PST_NO_VALUE); pst_graph_unit(g, "head"); pst_graph_loss(g, pst_linear_cross_entropy(g, x, head,
- * pst_graph_targets(g), false)); PST_TRY(pst_graph_status(g));        // the first fault of any call above
+ *   pst_value table = pst_param(g, "wte", 2, (int64_t[]){256, 32}, init);
+ *   pst_value x = pst_embedding(g, pst_graph_tokens(g), table, PST_NO_VALUE);
+ *   pst_graph_unit(g, "head");
+ *   pst_graph_loss(g, pst_linear_cross_entropy(g, x, table, pst_graph_targets(g), false));
+ *   PST_TRY(pst_graph_status(g));                         // the first fault of any call above
  *
  * A builder call that is given something wrong records the first fault in the graph and returns PST_NO_VALUE,
  * as does every later call, so a model is a plain list of calls. Units are the smallest pieces that the

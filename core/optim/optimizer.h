@@ -28,8 +28,7 @@ typedef struct pst_optimizer_options {
 
 void pst_optimizer_options_init(pst_optimizer_options *options);
 
-/* Sums of squares are formed in double over blocks of this many elements (core/device/ops.h, sum_squares). */
-enum { PST_NORM_BLOCK = 4096, PST_MAX_MOMENTS = 3 };
+enum { PST_MAX_MOMENTS = 3 };
 
 /* One parameter that this stage owns. */
 typedef struct pst_update_param {

@@ -2,8 +2,8 @@
  *
  *   pst_action a = pst_action_make(PST_ACTION_B, 2, 1);
  *   char text[PST_ACTION_TEXT];
- *   puts(pst_action_format(a, text));                             // 2B1: full backward of stage 2,
- * microbatch 1 pst_status st = pst_action_parse("1RECV_F3", &a);             // the way back
+ *   puts(pst_action_format(a, text));               // 2B1: full backward of stage 2, microbatch 1
+ *   PST_TRY(pst_action_parse("1RECV_F3", &a));      // the way back
  *
  * The text form is the one PyTorch's pipeline schedules print: stage, kind, microbatch. REDUCE and UPDATE
  * stand for a whole worker and carry no numbers.

@@ -5,8 +5,7 @@
  *   PST_TRY(t->table->receive(channel, m, parts, n_parts, &got));      // worker 1 posts; returns at once
  *   PST_TRY(t->table->send(channel, m, parts, n_parts, &gone));        // worker 0 posts; returns at once
  *   PST_TRY(pst_transport_wait(t, 1, &got));                           // worker 1: the parts hold the data
- *   PST_TRY(pst_transport_wait(t, 0, &gone));                          // worker 0: the parts may be written
- * again
+ *   PST_TRY(pst_transport_wait(t, 0, &gone));                          // worker 0: its parts are free
  *
  * A channel is one direction of one boundary between two workers. Messages meet by channel and tag, never by
  * arrival. Nothing is buffered: a send is complete when its data lies in the receiver's parts. On one tag
