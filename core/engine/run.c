@@ -143,6 +143,7 @@ static pst_status create(const pst_run_options *o, pst_run **out) {
   pst_run *run = calloc(1, sizeof *run);
   if (!run) return pst_fail(PST_NO_MEMORY, "no memory for a run");
   run->log = (pst__run_log){.fd = -1, .samples_fd = -1};
+  run->locks[0] = run->locks[1] = -1;
   run->best_step = run->last_loss_step = run->saved_step = -1;
   atomic_init(&run->stop, 0);
   pst_status st = o->log ? pst_logger_create(PST_LOG_INFO, o->log, o->log_user, &run->logger) : PST_OK;

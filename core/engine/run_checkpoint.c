@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char weights_file[] = "model.safetensors", moments_file[] = "optimizer.safetensors",
                   config_file[] = "config.json";
@@ -22,6 +23,21 @@ void pst__run_numerics(const pst_run *run, char *text, size_t bytes) {
     d->table->query(d, &info);
     if (strstr(text, info.numerics) || n >= bytes) continue;
     n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? "; " : "", info.numerics);
+  }
+}
+
+/* ---- one run at a time ---- */
+
+pst_status pst__run_claim(pst_run *run) {
+  PST_TRY(pst_dir_create(run->directory));
+  PST_TRY(pst_dir_lock(run->directory, &run->locks[0]));
+  return pst_checkpoint_lock(run->checkpoints, &run->locks[1]);
+}
+
+void pst__run_unclaim(pst_run *run) {
+  for (int i = 0; i < 2; i++) {
+    if (run->locks[i] >= 0) close(run->locks[i]);
+    run->locks[i] = -1;
   }
 }
 

@@ -195,6 +195,48 @@ static void another_run_is_refused(void **state) {
   assert_fails(runs_train(r, data, 1), PST_INVALID, "was written with other data");
 }
 
+/* ---- where a run keeps itself ---- */
+
+static void train_the_other(void *user, const pst_run_progress *p) {
+  pst_run *other = user;
+  assert_fails(pst_run_train(other, NULL), PST_INVALID, "is in use by another run");
+}
+
+static void one_run_at_a_time(void **state) {
+  runs *r = *state;
+  const char *sets[] = {"log.every=1"}, *apart[] = {"name=apart", "checkpoint.directory=", "steps=9"};
+  char directory[700];
+  snprintf(directory, sizeof directory, "checkpoint.directory=%s/runs/toy", r->root);
+  apart[1] = directory;
+  pst_run *first = runs_open(r, sets, 1), *same = runs_open(r, sets, 1),
+          *checkpoints = runs_open(r, apart, COUNT(apart));
+  pst_run_events events = {.progress = train_the_other, .user = same};
+  assert_ok(pst_run_train(first, &events));
+  pst_run_close(first);
+  check_log(r, "toy", 8);
+  /* another directory, the same checkpoints */
+  const char *more[] = {"log.every=1", "steps=9"};
+  first = runs_open(r, more, COUNT(more));
+  events.user = checkpoints;
+  assert_ok(pst_run_train(first, &events));
+  pst_run_close(first);
+  assert_ok(pst_run_train(same, NULL)); /* now it is free */
+  pst_run_close(same);
+  pst_run_close(checkpoints);
+}
+
+static void no_step_without_a_place_for_checkpoints(void **state) {
+  runs *r = *state;
+  char link[700], directory[750], log[700];
+  snprintf(link, sizeof link, "%s/link", r->root);
+  assert_int_equal(symlink("nowhere/there", link), 0); /* nothing is there, and nothing can be made */
+  snprintf(directory, sizeof directory, "checkpoint.directory=%s", link);
+  snprintf(log, sizeof log, "%s/runs/toy/log.jsonl", r->root);
+  const char *sets[] = {directory};
+  assert_fails(runs_train(r, sets, 1), PST_IO, "link: cannot make directory");
+  assert_int_not_equal(access(log, F_OK), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(another_layout_goes_on, setup, teardown),
@@ -202,6 +244,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(killed_at_any_moment, setup, teardown),
       cmocka_unit_test_setup_teardown(done_is_said, setup, teardown),
       cmocka_unit_test_setup_teardown(another_run_is_refused, setup, teardown),
+      cmocka_unit_test_setup_teardown(one_run_at_a_time, setup, teardown),
+      cmocka_unit_test_setup_teardown(no_step_without_a_place_for_checkpoints, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
