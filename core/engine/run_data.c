@@ -1,5 +1,6 @@
 #include "core/engine/run_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -133,6 +134,9 @@ pst_status pst__run_validate(pst_run *run, int64_t sequences, double *out_loss, 
     double part;
     int64_t valid;
     PST_TRY(pst_pipeline_loss(run->assembly->pipeline, &b, &part, &valid, NULL));
+    if (!isfinite(part))
+      return pst_fail(PST_NONFINITE, "%s: the validation loss of step %lld is %g", run->directory,
+                      (long long)run->step, part);
     sum += part;
     tokens += valid;
   }

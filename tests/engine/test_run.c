@@ -310,6 +310,23 @@ static void too_high_a_rate_stops_the_run(void **state) {
   free(text);
 }
 
+/* The weights of step 1 are finite, what they compute is not. */
+static void a_validation_that_is_not_finite_stops_the_run(void **state) {
+  runs *r = *state;
+  const char *sets[] = {"optimizer={name: sgd, lr: {peak: 1e38, final: 1e38, decay: constant}, clip: 0}",
+                        "checkpoint.every=1", "eval.every=1"};
+  assert_fails(runs_train(r, sets, COUNT(sets)), PST_NONFINITE, "the validation loss of step 1 is");
+  char path[1024], **names = NULL;
+  size_t n;
+  snprintf(path, sizeof path, "%s/runs/toy/checkpoints", r->root);
+  assert_ok(pst_dir_list(path, &names, &n));
+  assert_int_equal(n, 0);
+  pst_dir_list_free(names, n);
+  char *text = read_in(r, "runs/toy/log.jsonl"); /* no number in it that JSON does not have */
+  assert_null(strstr(text, "nan"));
+  free(text);
+}
+
 /* ---- evaluation ---- */
 
 static void evaluation_does_not_know_stages(void **state) {
@@ -505,6 +522,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(log_and_progress_agree, setup, teardown),
       cmocka_unit_test_setup_teardown(the_resolved_file_runs_again, setup, teardown),
       cmocka_unit_test_setup_teardown(too_high_a_rate_stops_the_run, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_validation_that_is_not_finite_stops_the_run, setup, teardown),
       cmocka_unit_test_setup_teardown(evaluation_does_not_know_stages, setup, teardown),
       cmocka_unit_test_setup_teardown(text_depends_on_seed_alone, setup, teardown),
       cmocka_unit_test_setup_teardown(a_run_starts_from_an_export, setup, teardown),
