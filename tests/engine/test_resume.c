@@ -185,7 +185,20 @@ static void another_run_is_refused(void **state) {
   const char *never[] = {"steps=10", "checkpoint.resume=never"};
   assert_fails(runs_train(r, never, 2), PST_INVALID, "is there already, of step 8");
   const char *optimizer[] = {"steps=10", "optimizer={name: sgd, momentum: 0.9}"};
-  assert_fails(runs_train(r, optimizer, 2), PST_INVALID, "another optimizer");
+  assert_fails(runs_train(r, optimizer, 2), PST_INVALID, "another optimizer: adamw");
+  optimizer[1] = "optimizer.name=sgd"; /* which would need nothing of what is there */
+  assert_fails(runs_train(r, optimizer, 2), PST_INVALID, "another optimizer: adamw");
+  static const char *const models[][2] = {{"model.layers=2", "model.layers = 2: "},
+                                          {"model.width=32", "model.width = 32: "},
+                                          {"model.heads=4", "model.heads = 4: "},
+                                          {"model.context=32", "model.context = 32: "},
+                                          {"model.tied=false", "model.tied = false: "}};
+  for (int i = 0; i < COUNT(models); i++) {
+    const char *model[] = {"steps=10", models[i][0]};
+    assert_fails(runs_train(r, model, 2), PST_INVALID, models[i][1]);
+  }
+  const char *family[] = {"steps=10", "model.family=llama"};
+  assert_fails(runs_train(r, family, 2), PST_INVALID, "was written with gpt2");
   const char *bitwise[] = {"steps=10", "bitwise=require", "batch.micro=4"};
   assert_fails(runs_train(r, bitwise, 3), PST_INVALID, "micro = 2, here it is 4");
   char other[6001];
