@@ -113,6 +113,7 @@ pst_status pst__run_validate(pst_run *run, int64_t sequences, double *out_loss, 
                     "no validation data: wanted data.valid, or data.split above 0 and a data.train long "
                     "enough for it");
   PST_TRY(pst__run_eval_room(run));
+  PST_TRY(pst_tokens_whole(run->valid.tokens));
   pst_sampler sampler;
   pst_sampler_options o = {.mode = PST_SAMPLER_IN_ORDER,
                            .n_tokens = run->valid.count,

@@ -35,6 +35,7 @@ static pst_status make_loader(training *t) {
   pst_run *run = t->run;
   pst_loader_options o = {.view = &run->train,
                           .sampler = &run->sampler,
+                          .vocab = run->config.vocab,
                           .sequence = run->file.data.sequence,
                           .global = run->file.batch.global,
                           .first_step = run->step,
