@@ -197,7 +197,8 @@ static pst_status load_batch(pst_settings *s, pst_runfile *run) {
   if (!has_micro && share % count) return refuse_batch(s, "micro would be no whole number");
   if (!has_micro) micro = share / count;
   count = share / micro;
-  if (micro > INT_MAX || count > INT_MAX) return refuse_batch(s, "too many");
+  if (micro > 1000000 || count > 1000000)
+    return refuse_batch(s, "micro or microbatches comes to more than 1e6");
   run->batch.global = global;
   run->batch.micro = (int)micro;
   run->batch.microbatches = (int)count;

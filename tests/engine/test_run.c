@@ -62,6 +62,7 @@ static void bad_settings_are_refused(void **state) {
       {{"batch={global: 8, microbatches: 3}"}, PST_INVALID, "global = micro x microbatches x replicas"},
       {{"batch={global: 10, micro: 4, microbatches: 3}"}, PST_INVALID, "10 is not 4 x 3 x 1 = 12"},
       {{"batch={global: 10, microbatches: 0}"}, PST_INVALID, "batch.microbatches"},
+      {{"batch={global: 1000000000, micro: 2}"}, PST_INVALID, "more than 1e6"},
       {{"optimizer.lr.peak=-1"}, PST_INVALID, "optimizer.lr.peak"},
       /* model */
       {{"model.family=bert"}, PST_UNSUPPORTED, "this build has gpt2, llama"},
