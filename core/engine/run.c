@@ -229,7 +229,7 @@ static pst_status find_checkpoint(pst_run *run, const char *directory, int64_t s
   char *notes = NULL;
   PST_TRY(pst_checkpoint_latest(root, 1, out_dir, out_manifest, &notes));
   pst_status st = *out_dir ? PST_OK : pst_fail(PST_INVALID, "%s: %s", directory, notes);
-  if (st == PST_OK) pst_log(run->logger, PST_LOG_INFO, "%s", notes);
+  if (st == PST_OK) pst__run_log_choice(run, notes);
   free(notes);
   return st;
 }

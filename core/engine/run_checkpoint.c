@@ -267,6 +267,12 @@ static pst_status first_weights(pst_run *run) {
   return PST_OK;
 }
 
+void pst__run_log_choice(const pst_run *run, char *notes) {
+  char *rest = NULL;
+  for (char *line = strtok_r(notes, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+    pst_log(run->logger, strncmp(line, "took ", 5) == 0 ? PST_LOG_INFO : PST_LOG_WARN, "%s", line);
+}
+
 /* The checkpoint to go on from; *out_dir NULL: none. */
 static pst_status choose(pst_run *run, char **out_dir, pst_manifest **out_manifest) {
   const char *resume = run->file.checkpoint.resume;
@@ -275,7 +281,7 @@ static pst_status choose(pst_run *run, char **out_dir, pst_manifest **out_manife
   pst_status st = PST_OK;
   PST_GOTO(st, pst_checkpoint_latest(run->checkpoints, 1, &dir, &latest, &notes), done);
   if (strcmp(resume, "auto") == 0) {
-    if (dir || strchr(notes, '\n')) pst_log(run->logger, PST_LOG_INFO, "%s", notes);
+    if (dir || strchr(notes, '\n')) pst__run_log_choice(run, notes);
     *out_dir = dir;
     *out_manifest = latest;
     dir = NULL;

@@ -108,6 +108,9 @@ PST_CHECKED pst_status pst__run_save(pst_run *run, const pst_run_events *events)
 /* Loads the checkpoint that checkpoint.resume asks for; where there is none, gives the weights their first
  * values. Sets step, tokens and best. */
 PST_CHECKED pst_status pst__run_resume(pst_run *run, const pst_run_events *events);
+/* Logs the notes of pst_checkpoint_latest(), which it cuts into lines: that a checkpoint was passed over is a
+ * warning. */
+void pst__run_log_choice(const pst_run *run, char *notes);
 /* The devices' numerics, each once, joined by "; ". */
 void pst__run_numerics(const pst_run *run, char *text, size_t bytes);
 

@@ -208,6 +208,34 @@ static void another_run_is_refused(void **state) {
   assert_fails(runs_train(r, data, 1), PST_INVALID, "was written with other data");
 }
 
+static void keep_line(void *user, pst_log_level level, const char *line) {
+  runs *r = user;
+  if (!r->lines[0]) snprintf(r->lines, sizeof r->lines, "%s: %.1000s\n", pst_log_level_name(level), line);
+}
+
+static void a_damaged_checkpoint_is_warned_about(void **state) {
+  runs *r = *state;
+  const char *sets[] = {"checkpoint.every=4", "steps=8"};
+  assert_ok(runs_train(r, sets, 2));
+  uint64_t want = runs_weights(r, "toy", 8);
+  char name[64] = "runs/toy/checkpoints/step-000008/model.safetensors";
+  runs_write(r, name, "half", 4);
+  r->lines[0] = 0;
+  assert_ok(runs_train(r, sets, 2));
+  assert_non_null(strstr(r->lines, "warn: passed over "));
+  assert_non_null(strstr(r->lines, "info: took "));
+  assert_int_equal(runs_weights(r, "toy", 8), want);
+  runs_write(r, name, "half", 4);
+  r->lines[0] = 0;
+  char directory[700];
+  snprintf(directory, sizeof directory, "%s/runs/toy", r->root);
+  pst_run *run;
+  pst_run_options o = {.log = keep_line, .log_user = r};
+  assert_ok(pst_run_open_trained(directory, -1, &o, &run));
+  pst_run_close(run);
+  assert_non_null(strstr(r->lines, "warn: passed over "));
+}
+
 /* ---- where a run keeps itself ---- */
 
 static void train_the_other(void *user, const pst_run_progress *p) {
@@ -257,6 +285,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(killed_at_any_moment, setup, teardown),
       cmocka_unit_test_setup_teardown(done_is_said, setup, teardown),
       cmocka_unit_test_setup_teardown(another_run_is_refused, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_damaged_checkpoint_is_warned_about, setup, teardown),
       cmocka_unit_test_setup_teardown(one_run_at_a_time, setup, teardown),
       cmocka_unit_test_setup_teardown(no_step_without_a_place_for_checkpoints, setup, teardown),
   };
