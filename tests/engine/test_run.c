@@ -79,6 +79,7 @@ static void bad_settings_are_refused(void **state) {
       /* what is not there */
       {{"precision=bf16"}, PST_UNSUPPORTED, "precision"},
       {{"schedule=nonsense"}, PST_INVALID, "nonsense"},
+      {{"schedule=forward-only"}, PST_INVALID, "forward-only has no backwards"},
       {{"stages=[{device: 'cuda:0'}]"}, PST_UNSUPPORTED, "stages.0.device"},
       {{"limits.memory=10kB"}, PST_NO_MEMORY, "stage 0 is the heaviest"},
   };
