@@ -18,7 +18,7 @@ enum { MAX_DEPTH = 64, MAX_CONSUMERS = 32, LINE = 64 };
  */
 typedef struct slot {
   int32_t *tokens, *targets;
-  pst_loader_batch batch;          /* the thread's while `step` is -1 */
+  pst_loader_batch batch;   /* the thread's while `step` is -1 */
   int64_t step;             /* what it holds; -1: nothing, or a step in work */
   uint32_t taken, released; /* a bit per consumer */
 } slot;
@@ -96,10 +96,10 @@ static pst_status make_step(pst_loader *l, int64_t step, slot *s) {
   int64_t n_valid = 0;
   for (int64_t i = 0; i < n; i++) n_valid += s->targets[i] >= 0;
   s->batch = (pst_loader_batch){.step = step,
-                         .tokens = s->tokens,
-                         .targets = s->targets,
-                         .n_valid = n_valid,
-                         .hash = pst_hash_bytes(s->tokens, (size_t)n * sizeof *s->tokens, 0)};
+                                .tokens = s->tokens,
+                                .targets = s->targets,
+                                .n_valid = n_valid,
+                                .hash = pst_hash_bytes(s->tokens, (size_t)n * sizeof *s->tokens, 0)};
   return PST_OK;
 }
 
