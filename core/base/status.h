@@ -33,8 +33,8 @@ typedef enum pst_status {
 } pst_status;
 
 #if defined(__GNUC__)
-#define PST_CHECKED       __attribute__((warn_unused_result))
-#define PST_PRINTF(f, a)  __attribute__((format(printf, f, a)))
+#define PST_CHECKED      __attribute__((warn_unused_result))
+#define PST_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define PST_CHECKED
 #define PST_PRINTF(f, a)
@@ -55,8 +55,8 @@ void pst_error_set(const char *message);
 /* "INVALID"; for a value that is no status, "UNKNOWN". */
 const char *pst_status_name(pst_status status);
 
-/* What a process should exit with: 0 done, 1 verification failed, 2 bad input, 3 memory, 4 lost, 5 non-finite,
- * 70 internal, 75 stopped to be continued. */
+/* What a process should exit with: 0 done, 1 verification failed, 2 bad input, 3 memory, 4 lost, 5
+ * non-finite, 70 internal, 75 stopped to be continued. */
 int pst_status_exit(pst_status status);
 
 /* Returns from the calling function when `expr` is not PST_OK. */
