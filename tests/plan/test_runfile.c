@@ -162,8 +162,8 @@ static void test_full_example(void **state) {
       "checkpoint: {every: 500, keep: 3, resume: auto}\nlog:        {every: 10}\n";
   refused_as(PST_UNSUPPORTED, text,
              "run.yaml:11:12: stages.0.host = amd1: this version does not take the key; leave it out");
-  refused_as(PST_UNSUPPORTED, SMALLEST "schedule: {name: interleaved, chunks: 2}\n",
-             "run.yaml:4:39: schedule.chunks = 2: this version takes only 1 here");
+  refused_as(PST_UNSUPPORTED, SMALLEST "batch: {replicas: 2, micro: 2, microbatches: 2}\n",
+             "run.yaml:4:19: batch.replicas = 2: this version takes only 1 here");
 }
 
 static void test_not_yet(void **state) {
