@@ -1,5 +1,6 @@
-/* GPT-2 (A. Radford et al., "Language models are unsupervised multitask learners", 2019): learned positions, layer norm before each
- * sublayer, biases, weights stored [in, out]. Tensor names are those of Hugging Face's GPT2LMHeadModel. */
+/* GPT-2 (A. Radford et al., "Language models are unsupervised multitask learners", 2019): learned positions,
+ * layer norm before each sublayer, biases, weights stored [in, out]. Tensor names are those of Hugging Face's
+ * GPT2LMHeadModel. */
 #include "core/graph/model.h"
 
 #include <math.h>
@@ -25,21 +26,23 @@ static pst_value layer_norm(const gpt2 *m, const char *norm, pst_value x) {
   char gain[48], bias[48];
   snprintf(gain, sizeof gain, "%s.weight", norm);
   snprintf(bias, sizeof bias, "%s.bias", norm);
-  return pst_layer_norm(m->g, x, vector(m, gain, m->c->width, PST_INIT_ONES), vector(m, bias, m->c->width, PST_INIT_ZEROS),
-                        (float)m->c->norm_eps);
+  return pst_layer_norm(m->g, x, vector(m, gain, m->c->width, PST_INIT_ONES),
+                        vector(m, bias, m->c->width, PST_INIT_ZEROS), (float)m->c->norm_eps);
 }
 
 /* x * W + bias (+ addend); W is [in, out]. */
-static pst_value dense(const gpt2 *m, const char *name, pst_value x, int64_t in, int64_t out, double std, pst_value addend) {
+static pst_value dense(const gpt2 *m, const char *name, pst_value x, int64_t in, int64_t out, double std,
+                       pst_value addend) {
   char weight[48], bias[48], text[96];
   snprintf(weight, sizeof weight, "%s.weight", name);
   snprintf(bias, sizeof bias, "%s.bias", name);
-  pst_value w = pst_param(m->g, name_of(m, weight, text), 2, (int64_t[]){in, out}, (pst_init){PST_INIT_NORMAL, (float)std});
+  pst_value w = pst_param(m->g, name_of(m, weight, text), 2, (int64_t[]){in, out},
+                          (pst_init){PST_INIT_NORMAL, (float)std});
   return pst_linear(m->g, x, w, vector(m, bias, out, PST_INIT_ZEROS), addend, true);
 }
 
-/* The projection back onto the residual stream; without dropout the product starts from it. Its first weights are smaller by
- * sqrt(2 * layers), as the stream adds up that many of them. */
+/* The projection back onto the residual stream; without dropout the product starts from it. Its first weights
+ * are smaller by sqrt(2 * layers), as the stream adds up that many of them. */
 static pst_value onto_stream(const gpt2 *m, const char *name, pst_value x, int64_t in, pst_value stream) {
   double std = m->c->initializer_range / sqrt(2.0 * (double)m->c->layers);
   float p = pst_graph_get_options(m->g)->purpose == PST_PURPOSE_TRAIN ? (float)m->c->dropout_residual : 0.0f;
@@ -49,7 +52,8 @@ static pst_value onto_stream(const gpt2 *m, const char *name, pst_value x, int64
 
 static pst_value attention_sublayer(const gpt2 *m, pst_value x) {
   const pst_model_config *c = m->c;
-  pst_value qkv = dense(m, "attn.c_attn", layer_norm(m, "ln_1", x), c->width, 3 * c->width, c->initializer_range, PST_NO_VALUE);
+  pst_value qkv = dense(m, "attn.c_attn", layer_norm(m, "ln_1", x), c->width, 3 * c->width,
+                        c->initializer_range, PST_NO_VALUE);
   pst_attention_options o = {.heads = (int32_t)c->heads,
                              .kv_heads = (int32_t)c->heads,
                              .head_dim = (int32_t)(c->width / c->heads),
@@ -62,7 +66,8 @@ static pst_value attention_sublayer(const gpt2 *m, pst_value x) {
 
 static pst_value feed_forward_sublayer(const gpt2 *m, pst_value x) {
   const pst_model_config *c = m->c;
-  pst_value h = dense(m, "mlp.c_fc", layer_norm(m, "ln_2", x), c->width, c->hidden, c->initializer_range, PST_NO_VALUE);
+  pst_value h =
+      dense(m, "mlp.c_fc", layer_norm(m, "ln_2", x), c->width, c->hidden, c->initializer_range, PST_NO_VALUE);
   return onto_stream(m, "mlp.c_proj", pst_gelu(m->g, h, c->activation == PST_ACTIVATION_GELU), c->hidden, x);
 }
 
@@ -71,8 +76,10 @@ static void head(const gpt2 *m, pst_value x, pst_value table) {
   pst_init init = {PST_INIT_NORMAL, (float)c->initializer_range};
   bool logits = pst_graph_get_options(m->g)->purpose == PST_PURPOSE_LOGITS;
   if (logits) x = pst_take(m->g, x, pst_graph_positions(m->g));
-  x = pst_layer_norm(m->g, x, pst_param(m->g, "transformer.ln_f.weight", 1, &c->width, (pst_init){PST_INIT_ONES, 0}),
-                     pst_param(m->g, "transformer.ln_f.bias", 1, &c->width, (pst_init){PST_INIT_ZEROS, 0}), (float)c->norm_eps);
+  x = pst_layer_norm(m->g, x,
+                     pst_param(m->g, "transformer.ln_f.weight", 1, &c->width, (pst_init){PST_INIT_ONES, 0}),
+                     pst_param(m->g, "transformer.ln_f.bias", 1, &c->width, (pst_init){PST_INIT_ZEROS, 0}),
+                     (float)c->norm_eps);
   pst_value w = c->tied ? table : pst_param(m->g, "lm_head.weight", 2, (int64_t[]){c->vocab, c->width}, init);
   if (logits)
     pst_graph_logits(m->g, pst_linear(m->g, x, w, PST_NO_VALUE, PST_NO_VALUE, false));

@@ -1,6 +1,6 @@
-/* Llama (H. Touvron et al., "LLaMA: open and efficient foundation language models", 2023): rotary positions, RMS norm before each
- * sublayer, gated feed-forward, grouped heads, no biases, weights stored [out, in]. Tensor names are those of Hugging Face's
- * LlamaForCausalLM. */
+/* Llama (H. Touvron et al., "LLaMA: open and efficient foundation language models", 2023): rotary positions,
+ * RMS norm before each sublayer, gated feed-forward, grouped heads, no biases, weights stored [out, in].
+ * Tensor names are those of Hugging Face's LlamaForCausalLM. */
 #include "core/graph/model.h"
 
 #include <stdio.h>
@@ -23,7 +23,8 @@ static pst_value rms_norm(const llama *m, const char *norm, pst_value x) {
 }
 
 /* x * W^T (+ addend); W is [out, in]. */
-static pst_value dense(const llama *m, const char *name, pst_value x, int64_t in, int64_t out, pst_value addend) {
+static pst_value dense(const llama *m, const char *name, pst_value x, int64_t in, int64_t out,
+                       pst_value addend) {
   char text[96];
   pst_init init = {PST_INIT_NORMAL, (float)m->c->initializer_range};
   pst_value w = pst_param(m->g, name_of(m, name, text), 2, (int64_t[]){out, in}, init);
@@ -35,8 +36,10 @@ static pst_value attention_sublayer(const llama *m, pst_value x) {
   int32_t d = (int32_t)c->head_dim;
   int64_t own = c->heads * d, shared = c->kv_heads * d;
   pst_value n = rms_norm(m, "input_layernorm", x);
-  pst_value q = pst_rotary(m->g, dense(m, "self_attn.q_proj", n, c->width, own, PST_NO_VALUE), d, (float)c->rope_theta);
-  pst_value k = pst_rotary(m->g, dense(m, "self_attn.k_proj", n, c->width, shared, PST_NO_VALUE), d, (float)c->rope_theta);
+  pst_value q =
+      pst_rotary(m->g, dense(m, "self_attn.q_proj", n, c->width, own, PST_NO_VALUE), d, (float)c->rope_theta);
+  pst_value k = pst_rotary(m->g, dense(m, "self_attn.k_proj", n, c->width, shared, PST_NO_VALUE), d,
+                           (float)c->rope_theta);
   pst_value v = dense(m, "self_attn.v_proj", n, c->width, shared, PST_NO_VALUE);
   pst_attention_options o = {.heads = (int32_t)c->heads,
                              .kv_heads = (int32_t)c->kv_heads,

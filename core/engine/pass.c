@@ -137,16 +137,6 @@ static void cover_early_arrivals(const pst_stage_code *code, const pst_action_li
   }
 }
 
-/* What goes to a neighbour of the same worker is copied as soon as it is made: it takes no ring, but a place
- * to be made in. */
-static pst_stage_buffers with_local_places(const pst_pipeline *p, int stage, pst_stage_buffers b) {
-  bool above = stage + 1 < p->n && p->worker_of[stage + 1] == p->worker_of[stage];
-  bool below = stage > 0 && p->worker_of[stage - 1] == p->worker_of[stage];
-  if (above && b.out_activation == 0) b.out_activation = 1;
-  if (below && b.out_gradient == 0) b.out_gradient = 1;
-  return b;
-}
-
 /* From compute actions to the full list, proved. */
 static pst_status finish_schedule(pst_pipeline *p, pst__pass *pass) {
   pst_status st = PST_OK;
@@ -165,7 +155,14 @@ static pst_status finish_schedule(pst_pipeline *p, pst__pass *pass) {
   for (int s = 0; s < p->n; s++)
     cover_early_arrivals(pass->stages[s].code, &pass->schedule->lists[p->worker_of[s]], &buffers[s].defer);
   PST_GOTO(st, pst_schedule_check(pass->schedule, &lower, buffers), done);
-  for (int s = 0; s < p->n; s++) pass->stages[s].buffers = with_local_places(p, s, buffers[s]);
+  for (int s = 0; s < p->n; s++) {
+    pst_stage_buffers *b = &buffers[s];
+    const pst_layout *l = pass->stages[s].code->layout;
+    /* what goes to a stage of the same worker is copied on at once: one entry will do */
+    if (b->out_activation == 0 && l[PST_SEGMENT_OUT].bytes > 0) b->out_activation = 1;
+    if (b->out_gradient == 0 && l[PST_SEGMENT_GRAD_OUT].bytes > 0) b->out_gradient = 1;
+    pass->stages[s].buffers = *b;
+  }
 done:
   free(buffers);
   free(no_gradient);

@@ -73,9 +73,8 @@ static pst_status check_range(pst_pipeline *p, tensor_job *job) {
   if (!o)
     return pst_fail(PST_INVALID, "parameter %d has no such tensor here (moment %d)", job->param, job->moment);
   if (job->offset < 0 || job->bytes < 0 || job->offset > pst__operand_bytes(o) - job->bytes)
-    return pst_fail(PST_INVALID, "%s: bytes %lld to %lld of %lld", g->params.at[job->param].name,
-                    (long long)job->offset, (long long)(job->offset + job->bytes),
-                    (long long)pst__operand_bytes(o));
+    return pst_fail(PST_INVALID, "%s: %lld bytes from byte %lld on, of %lld", g->params.at[job->param].name,
+                    (long long)job->bytes, (long long)job->offset, (long long)pst__operand_bytes(o));
   job->owner = owner;
   return PST_OK;
 }

@@ -279,6 +279,7 @@ static pst_status settle(pst__worker *w, pst__stage *s, int64_t microbatches) {
   return PST_OK;
 }
 
+/* Steps are counted from 1 in messages, as in the progress of a run. */
 static pst_status where(const pst__worker *w, const pst__step_job *job, pst_action a, pst_status st) {
   char text[PST_ACTION_TEXT];
   if (st == PST_NONFINITE) return st; /* says where by itself */

@@ -183,8 +183,8 @@ pst_status pst_schedule_prove(const pst_prediction_options *options, FILE *out) 
   print_sizes(options, &p, out);
   fprintf(
       out,
-      ": %zu actions, %zu with %s messages; every stage runs every microbatch once and in order, nothing\n"
-      "waits for ever even when no send is buffered, at most %g microbatches are in flight on a worker\n",
+      ": %zu actions, %zu with %s messages; every microbatch once and in order on every stage, no deadlock "
+      "even if no send is buffered, at most %g microbatches in flight on a worker\n",
       pst_schedule_total(p.schedule), pst_schedule_total(lists), p.given != NULL ? "its own" : "the",
       (double)most / p.schedule->chunks);
   print_note(&p, out);

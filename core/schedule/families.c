@@ -25,6 +25,7 @@ static const pst_schedule_family families[] = {
      pst__generate_v_min},
     {"dualpipe-v", "forward and backward side by side, down and up; K + 1/2 microbatches in flight", 2, false,
      pst__generate_dualpipe_v},
+    {"auto", "laid out for the stages' own times and memory", 0, false, pst__generate_auto},
     {"forward-only", "evaluation: forwards alone", 0, false, pst__generate_forward_only},
 };
 
@@ -107,8 +108,8 @@ pst_status pst_schedule_generate(const pst_schedule_options *options, pst_schedu
   if (options->extra_forwards != 0 && !family->takes_extra)
     return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 for %s", options->extra_forwards,
                     name);
-  if (options->extra_forwards < 0)
-    return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 or more",
+  if (options->extra_forwards < PST_EXTRA_AUTO)
+    return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 or more, or auto",
                     options->extra_forwards);
   pst_schedule_options own = *options;
   if (family->chunks > 0) own.chunks = family->chunks;

@@ -39,7 +39,8 @@ static void draw_head(FILE *out, const pst_prediction_options *options, const ps
   int height = TOP + s->workers * (ROW + GAP) + 36;
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
-          "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+          "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+          "<style>text{stroke:none}</style>\n",
           LEFT + WIDTH + 16, height);
   fprintf(out, "<text x=\"8\" y=\"20\" font-size=\"15\">");
   for (const char *c = pst__prediction_name(options); *c != '\0'; c++)
@@ -81,7 +82,6 @@ static void draw(FILE *out, const pst_prediction_options *options, const pst__pr
             "<g stroke=\"#333\" stroke-width=\"0.5\">\n<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
             "fill=\"#f2f2f2\"/>\n</g>\n<g stroke=\"#333\" stroke-width=\"0.5\" text-anchor=\"middle\">\n",
             LEFT, y, WIDTH, ROW);
-    fprintf(out, "<style>text{stroke:none}</style>\n");
     for (size_t i = 0; i < s->lists[w].count; i++, spans++) {
       pst_action a = s->lists[w].items[i];
       int chunk = 0;

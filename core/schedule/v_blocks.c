@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
-enum { PERIOD = 6, FREE = 0, MOVE_LIMIT = 65536, MOVE_ROUNDS = 2 };
+#include "core/schedule/auto.h"
+
+enum { PERIOD = 6, FREE = 0, MOVE_LIMIT = 16384, MOVE_ROUNDS = 2 };
 
 typedef struct pass_place {
   int64_t slot;
@@ -82,12 +84,16 @@ static int by_slot(const void *a, const void *b) {
   return x->worker - y->worker;
 }
 
-static void tighten(board *b) {
-  int64_t limit = 0;
+static int64_t highest_peak(const board *b) {
+  int64_t most = 0;
   for (int w = 0; w < b->workers; w++) {
     int64_t own = peak(b, w);
-    if (own > limit) limit = own;
+    if (own > most) most = own;
   }
+  return most;
+}
+
+static void tighten(board *b, int64_t limit) {
   for (int round = 0; round < MOVE_ROUNDS; round++) {
     size_t count = 0;
     for (int w = 0; w < b->workers; w++)
@@ -134,7 +140,8 @@ pst_status pst__generate_blocks(const pst_schedule_options *options, pst__block_
   size_t places = (size_t)b.workers * PST__PASSES * (size_t)b.n;
   b.slot = calloc(places, sizeof *b.slot);
   b.taken = calloc((size_t)b.workers * (size_t)b.slots, 1);
-  b.order = calloc(places, sizeof *b.order);
+  bool tightens = b.n <= MOVE_LIMIT / b.workers;
+  b.order = calloc(tightens ? places : 1, sizeof *b.order);
   if (b.slot == NULL || b.taken == NULL || b.order == NULL) {
     st = pst_fail(PST_NO_MEMORY, "schedule: no memory to lay out %d workers and %lld microbatches", b.workers,
                   (long long)b.n);
@@ -150,8 +157,10 @@ pst_status pst__generate_blocks(const pst_schedule_options *options, pst__block_
         row_of(&b, w)[t] = (unsigned char)(pass + 1);
       }
   }
-  if (b.n <= MOVE_LIMIT / b.workers) tighten(&b);
+  int64_t limit = highest_peak(&b);
+  if (tightens) tighten(&b, limit);
   for (int w = 0; w < b.workers; w++) PST_GOTO(st, emit_worker(&b, schedule, w), done);
+  if (options->forward_s != NULL) PST_GOTO(st, pst__quicken_v(options, limit, &schedule), done);
   *out_schedule = schedule;
   schedule = NULL;
 

@@ -1,5 +1,5 @@
 /* What a step does when something goes wrong, by injection: the first cause is the message, all threads end,
- * nothing is written over. */
+ * nothing is written over. Messages count steps from 1, calls from 0. */
 #include "core/base/clock.h"
 #include "core/engine/internal.h"
 #include "tests/engine/toy.h"
@@ -351,7 +351,7 @@ static void bad_calls_leave_the_pipeline_alive(void **state) {
                "parameter -1");
   assert_fails(pst_pipeline_read(t->pipeline, PST_TENSOR_MOMENT, 0, 2, 0, &x, 4), PST_INVALID, "moment 2");
   assert_fails(pst_pipeline_read(t->pipeline, PST_TENSOR_PARAM, 0, 0, 97 * 32 * 4, &x, 4), PST_INVALID,
-               "wte.weight: bytes 12416 to 12420 of 12416");
+               "wte.weight: 4 bytes from byte 12416 on, of 12416");
   assert_fails(pst_pipeline_read(t->pipeline, PST_TENSOR_PARAM, 0, 0, INT64_MAX, &x, 4), PST_INVALID,
                "of 12416");
   assert_fails(pst_pipeline_start(t->pipeline), PST_INVALID, "started already");

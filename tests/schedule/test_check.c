@@ -1,5 +1,6 @@
-/* The checker refuses what would hang or give wrong numbers, and nothing else: named faults by hand, then
- * thousands of random ones judged by an independent executor. */
+/* The checker refuses what would hang or give wrong numbers: named faults by hand (random ones:
+ * test_mutations.c).
+ */
 #include "tests/schedule/fixture.h"
 
 static void refuse_texts(int64_t microbatches, const char *first, const char *second, const char *part) {
@@ -167,179 +168,6 @@ static void test_no_backward_in_forward_only(void **state) {
   pst_schedule_destroy(s);
 }
 
-/* ---- an executor of its own: sets instead of counters, polling instead of a worklist ---- */
-
-enum { MAX_K = 4, MAX_M = 8 };
-
-typedef struct world {
-  int done[PST_ACTION_COUNT][MAX_K][MAX_M]; /* how often */
-  int64_t last[2][MAX_K];                   /* forward, gradient: the microbatch before, for the order */
-} world;
-
-static bool can_run(const world *w, const pst_schedule *s, pst_action a) {
-  int k = a.chunk, m = (int)a.microbatch, out = m - 2;
-  bool full = s->lowered, first = k == 0, last = k == s->stages - 1;
-  if (a.kind == PST_ACTION_F) {
-    bool in = first || (full ? w->done[PST_ACTION_SEND_F][k - 1][m] && w->done[PST_ACTION_RECV_F][k][m]
-                             : w->done[PST_ACTION_F][k - 1][m]);
-    bool ring = !full || last || out < 0 ||
-                (w->done[PST_ACTION_SEND_F][k][out] && w->done[PST_ACTION_RECV_F][k + 1][out]);
-    return in && ring;
-  }
-  if (a.kind == PST_ACTION_B) {
-    bool in = last || (full ? w->done[PST_ACTION_SEND_B][k + 1][m] && w->done[PST_ACTION_RECV_B][k][m]
-                            : w->done[PST_ACTION_B][k + 1][m]);
-    bool ring = !full || first || out < 0 ||
-                (w->done[PST_ACTION_SEND_B][k][out] && w->done[PST_ACTION_RECV_B][k - 1][out]);
-    return in && ring;
-  }
-  return true;
-}
-
-/* Is what `a` does at this point of its own list sound? */
-static bool is_sound(world *w, const pst_schedule *s, const pst_stage_buffers *b, pst_action a) {
-  int k = a.chunk, m = (int)a.microbatch, held = 0;
-  if (a.kind == PST_ACTION_REDUCE || a.kind == PST_ACTION_UPDATE) {
-    for (int i = 0; i < s->microbatches; i++) held += w->done[PST_ACTION_B][k][i];
-    return held == s->microbatches;
-  }
-  if (a.kind == PST_ACTION_B) {
-    if (!w->done[PST_ACTION_F][k][m] || w->last[1][k] != m - 1) return false;
-    w->last[1][k] = m;
-  }
-  if (a.kind == PST_ACTION_F) {
-    if (w->last[0][k] != m - 1) return false;
-    w->last[0][k] = m;
-  }
-  if (a.kind == PST_ACTION_SEND_F && !w->done[PST_ACTION_F][k][m]) return false;
-  if (a.kind == PST_ACTION_SEND_B && !w->done[PST_ACTION_B][k][m]) return false;
-  int frees = s->training ? PST_ACTION_B : PST_ACTION_F;
-  if (a.kind == PST_ACTION_RECV_F || (a.kind == PST_ACTION_F && (!s->lowered || k == 0)))
-    return m < b[k].stash || w->done[frees][k][m - b[k].stash];
-  if (a.kind == PST_ACTION_RECV_B) return m < b[k].gradient || w->done[frees][k][m - b[k].gradient];
-  return true;
-}
-
-/* Runs to the end or to a standstill; true when each thing was done exactly once, soundly. */
-static bool runs_right(const pst_schedule *s, const pst_stage_buffers *b) {
-  static world w;
-  size_t at[MAX_K] = {0};
-  memset(&w, 0, sizeof w);
-  for (int k = 0; k < MAX_K; k++) w.last[0][k] = w.last[1][k] = -1;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int r = 0; r < s->workers; r++)
-      while (at[r] < s->lists[r].count) {
-        pst_action a = s->lists[r].items[at[r]];
-        if (a.kind >= PST_ACTION_REDUCE) a.chunk = (uint16_t)r;
-        if (!can_run(&w, s, a)) break;
-        if (!is_sound(&w, s, b, a)) return false;
-        if (++w.done[a.kind][a.chunk][a.microbatch] > 1) return false;
-        at[r]++;
-        moved = true;
-      }
-  }
-  for (int r = 0; r < s->workers; r++) {
-    if (at[r] < s->lists[r].count) return false;
-    for (int m = 0; m < s->microbatches; m++) {
-      if (!w.done[PST_ACTION_F][r][m] || (s->training && !w.done[PST_ACTION_B][r][m])) return false;
-      if (s->lowered && r > 0 && !w.done[PST_ACTION_RECV_F][r][m]) return false;
-      if (s->lowered && r + 1 < s->workers && !w.done[PST_ACTION_SEND_F][r][m]) return false;
-      if (s->lowered && s->training && r > 0 && !w.done[PST_ACTION_SEND_B][r][m]) return false;
-      if (s->lowered && s->training && r + 1 < s->workers && !w.done[PST_ACTION_RECV_B][r][m]) return false;
-    }
-    if (s->lowered && s->training && (!w.done[PST_ACTION_REDUCE][r][0] || !w.done[PST_ACTION_UPDATE][r][0]))
-      return false;
-  }
-  return true;
-}
-
-static uint64_t next_random(uint64_t *state) {
-  *state += 0x9e3779b97f4a7c15u;
-  uint64_t z = *state;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-/* Drops, doubles or swaps actions of one list. */
-static void mutate(pst_schedule *s, uint64_t *random) {
-  int worker = (int)(next_random(random) % (uint64_t)s->workers);
-  pst_action_list *list = &s->lists[worker];
-  size_t i = next_random(random) % list->count, j = next_random(random) % list->count;
-  pst_action a = list->items[i];
-  switch (next_random(random) % 4) {
-  case 0: /* drop */
-    memmove(&list->items[i], &list->items[i + 1], (list->count - i - 1) * sizeof a);
-    list->count--;
-    break;
-  case 1: /* double, at another place */
-    assert_ok(pst_schedule_append(s, worker, PST_ACTION_F, 0, 0));
-    memmove(&list->items[j + 1], &list->items[j], (list->count - j - 1) * sizeof a);
-    list->items[j] = a;
-    break;
-  case 2: /* swap any two */
-    list->items[i] = list->items[j];
-    list->items[j] = a;
-    break;
-  default: /* swap neighbours: most often harmless */
-    j = i + 1 < list->count ? i + 1 : i;
-    list->items[i] = list->items[j];
-    list->items[j] = a;
-    break;
-  }
-}
-
-static void mutate_family(const char *name, bool full_form, uint64_t seed) {
-  uint64_t random = seed;
-  int refused = 0, harmless = 0, held_back = 0;
-  for (int i = 0; i < 1000; i++) {
-    int k = 1 + (int)(next_random(&random) % MAX_K);
-    int64_t m = 1 + (int64_t)(next_random(&random) % MAX_M);
-    pst_schedule *s = generate(name, k, m, 0);
-    pst_stage_buffers b[MAX_K];
-    assert_ok(pst_schedule_buffers(s, NULL, b));
-    if (full_form) {
-      pst_schedule *full = NULL;
-      assert_ok(pst_schedule_lower(s, NULL, b, &full));
-      pst_schedule_destroy(s);
-      s = full;
-    }
-    assert_true(runs_right(s, b));
-    mutate(s, &random);
-    bool right = runs_right(s, b);
-    pst_status st = pst_schedule_check(s, NULL, b);
-    if (st == PST_OK && !right)
-      fail_msg("seed %llu, mutation %d of %s was let through", (unsigned long long)seed, i, name);
-    if (st == PST_OK) {
-      pst_simulate_options o;
-      pst_simulation *r = NULL;
-      pst_simulate_options_init(&o);
-      o.buffers = b;
-      assert_ok(pst_schedule_simulate(s, &o, &r));
-      assert_close(r->workers[0].busy_s, (double)m * (s->training ? 3 : 1), "busy");
-      pst_simulation_destroy(r);
-      harmless++;
-    } else {
-      assert_int_equal(st, PST_INVALID);
-      refused++;
-      /* refused though it would run: only where the order of sends or receives of one boundary is broken */
-      held_back += right;
-    }
-    pst_schedule_destroy(s);
-  }
-  print_message("%s, %s form, seed %llu: %d refused (%d of them for order alone), %d harmless\n", name,
-                full_form ? "full" : "normal", (unsigned long long)seed, refused, held_back, harmless);
-  assert_true(refused > 300 && harmless > 10);
-  if (!full_form) assert_int_equal(held_back, 0);
-}
-
-static void test_random_mutations(void **state) {
-  static const char *const names[] = {"gpipe", "1f1b", "forward-only"};
-  for (int i = 0; i < 3; i++)
-    for (int full = 0; full < 2; full++) mutate_family(names[i], full != 0, 20261130u + (uint64_t)i);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_named_faults),
@@ -349,7 +177,6 @@ int main(void) {
       cmocka_unit_test(test_faults_between_local_stages),
       cmocka_unit_test(test_wrong_placement),
       cmocka_unit_test(test_no_backward_in_forward_only),
-      cmocka_unit_test(test_random_mutations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
