@@ -4,13 +4,22 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "core/base/status.h"
+
+/* True where PENSTOCK_TEST_QUICK is set, as tools/check does under sanitizers: the same checks in fewer
+ * repetitions. */
+static inline bool test_quick(void) {
+  return getenv("PENSTOCK_TEST_QUICK") != NULL;
+}
 
 /* The call must succeed; else its message is shown. */
 #define assert_ok(call)                                                                                      \

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -207,6 +208,17 @@ pst_status pst_dir_create(const char *path) {
   if (st == PST_OK) st = make_one_dir(prefix);
   free(prefix);
   return st;
+}
+
+pst_status pst_dir_lock(const char *path, int *out_fd) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return pst_fail(PST_IO, "%s: cannot open directory: %s", path, strerror(errno));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(fd);
+    return pst_fail(PST_INVALID, "%s: is in use by another run, wanted one at a time", path);
+  }
+  *out_fd = fd;
+  return PST_OK;
 }
 
 pst_status pst_dir_sync(const char *path) {

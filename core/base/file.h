@@ -57,6 +57,10 @@ pst_status pst_path_join(const char *dir, const char *name, char **out_path) PST
 /* Makes a directory and those above it; one that is there already is fine. */
 pst_status pst_dir_create(const char *path) PST_CHECKED;
 
+/* Takes the directory for one user at a time, until *out_fd is closed or the process ends: PST_INVALID where
+ * somebody else has it, in this process or another. A file system without locks lets everybody have it. */
+pst_status pst_dir_lock(const char *path, int *out_fd) PST_CHECKED;
+
 /* Waits until the directory's entries are on stable storage. */
 pst_status pst_dir_sync(const char *path) PST_CHECKED;
 

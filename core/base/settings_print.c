@@ -145,7 +145,7 @@ pst_status pst_settings_print(pst_settings *s, FILE *file) {
     const pst__column *column = &s->columns[i];
     fprintf(file, "%-24s %-6s  %s", row->path, types[row->type], row->help);
     if (row->words) fprintf(file, " (%s)", row->words);
-    fprintf(file, "\n%-24s         default %s", "", row->def ? row->def : "none");
+    fprintf(file, "\n%-24s         default %s", "", !row->def ? "none" : *row->def ? row->def : "\"\"");
     for (size_t j = 0; j < column->n; j++) {
       const pst__cell *cell = &column->cells[j];
       if (cell->given) {

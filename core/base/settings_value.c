@@ -56,8 +56,8 @@ static bool parse_scaled(const char *text, locale_t locale, const unit *units, i
   for (const unit *u = units; u->name; u++) {
     if (strcmp(u->name, end) != 0) continue;
     value *= u->scale;
-    if (!(fabs(value) < 0x1p62)) return false;
-    *out = (int64_t)llround(value);
+    if (!(value >= 0 && value < 0x1p62)) return false;
+    *out = (int64_t)(value + 0.5);
     return units == time_units || *u->name; /* bytes come whole */
   }
   return false;

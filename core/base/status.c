@@ -30,9 +30,13 @@ pst_status pst_fail_prefix(pst_status status, const char *format, ...) {
   return status;
 }
 
-const char *pst_error(void) { return message; }
+const char *pst_error(void) {
+  return message;
+}
 
-void pst_error_set(const char *text) { snprintf(message, sizeof message, "%s", text); }
+void pst_error_set(const char *text) {
+  snprintf(message, sizeof message, "%s", text);
+}
 
 const char *pst_status_name(pst_status status) {
   static const char *const names[] = {

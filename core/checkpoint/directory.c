@@ -67,6 +67,25 @@ pst_status pst_checkpoint_dir(const char *run_dir, int64_t step, char **out_dir)
   return st;
 }
 
+pst_status pst_checkpoint_lock(const char *run_dir, int *out_fd) {
+  char *root = NULL;
+  PST_TRY(checkpoints_root(run_dir, &root));
+  pst_status st = pst_dir_create(root);
+  if (st == PST_OK) st = pst_dir_lock(root, out_fd);
+  free(root);
+  return st;
+}
+
+pst_status pst_checkpoint_writable(const char *run_dir) {
+  char *root = NULL;
+  PST_TRY(checkpoints_root(run_dir, &root));
+  pst_status st = PST_OK;
+  if (access(root, W_OK | X_OK) != 0)
+    st = pst_fail(PST_IO, "%s: cannot be written: %s", root, strerror(errno));
+  free(root);
+  return st;
+}
+
 void pst_checkpoint_save_destroy(pst_checkpoint_save *save) {
   if (!save) return;
   if (save->temp && !save->committed) {

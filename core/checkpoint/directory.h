@@ -66,6 +66,12 @@ void pst_manifest_destroy(pst_manifest *manifest);
 /* The value of a note, or NULL. */
 const char *pst_manifest_note_get(const pst_manifest *manifest, const char *key);
 
+/* Makes RUN/checkpoints where it is not there and takes it for one writer, see pst_dir_lock(). */
+pst_status pst_checkpoint_lock(const char *run_dir, int *out_fd) PST_CHECKED;
+
+/* PST_IO where no checkpoint could be written there, as far as permissions tell. */
+pst_status pst_checkpoint_writable(const char *run_dir) PST_CHECKED;
+
 typedef struct pst_checkpoint_save pst_checkpoint_save;
 
 /* Starts the checkpoint of `step` (>= 0) and removes what dead processes left half-written. PST_INVALID,

@@ -18,7 +18,7 @@ enum { MAX_DEPTH = 64, MAX_CONSUMERS = 32, LINE = 64 };
  */
 typedef struct slot {
   int32_t *tokens, *targets;
-  pst_loader_batch batch;          /* the thread's while `step` is -1 */
+  pst_loader_batch batch;   /* the thread's while `step` is -1 */
   int64_t step;             /* what it holds; -1: nothing, or a step in work */
   uint32_t taken, released; /* a bit per consumer */
 } slot;
@@ -55,11 +55,11 @@ static pst_status check_sequence(const pst_loader *l, int64_t step, int64_t sequ
   for (int64_t i = 0; i < l->options.sequence; i++) {
     bool token_ok = tokens[i] >= 0 && tokens[i] < l->options.vocab;
     if (token_ok && targets[i] >= -1 && targets[i] < l->options.vocab) continue;
-    return pst_fail(
-        PST_INVALID,
-        "data: the callback gave %s %d at step %lld, sequence %lld, position %lld, wanted %d to %lld",
-        token_ok ? "target" : "token", token_ok ? targets[i] : tokens[i], (long long)step,
-        (long long)sequence, (long long)i, token_ok ? -1 : 0, (long long)l->options.vocab - 1);
+    return pst_fail(PST_INVALID,
+                    "data: %s %s %d at step %lld, sequence %lld, position %lld, wanted %d to %lld",
+                    l->options.fill ? "the callback gave" : "the file, changed while it is in use, has",
+                    token_ok ? "target" : "token", token_ok ? targets[i] : tokens[i], (long long)step,
+                    (long long)sequence, (long long)i, token_ok ? -1 : 0, (long long)l->options.vocab - 1);
   }
   return PST_OK;
 }
@@ -68,8 +68,9 @@ static pst_status fill_sequence(const pst_loader *l, int64_t step, int64_t seque
                                 int32_t *targets) {
   int64_t t = l->options.sequence;
   if (!l->options.fill) {
+    PST_TRY(pst_tokens_whole(l->view.tokens));
     pst_tokens_window(&l->view, pst_sampler_start(&l->sampler, step, sequence), t, tokens, targets);
-    return PST_OK;
+    return l->options.vocab > 0 ? check_sequence(l, step, sequence, tokens, targets) : PST_OK;
   }
   pst_error_set("");
   pst_status st = l->options.fill(l->options.user, step, sequence, t, tokens, targets);
@@ -96,10 +97,10 @@ static pst_status make_step(pst_loader *l, int64_t step, slot *s) {
   int64_t n_valid = 0;
   for (int64_t i = 0; i < n; i++) n_valid += s->targets[i] >= 0;
   s->batch = (pst_loader_batch){.step = step,
-                         .tokens = s->tokens,
-                         .targets = s->targets,
-                         .n_valid = n_valid,
-                         .hash = pst_hash_bytes(s->tokens, (size_t)n * sizeof *s->tokens, 0)};
+                                .tokens = s->tokens,
+                                .targets = s->targets,
+                                .n_valid = n_valid,
+                                .hash = pst_hash_bytes(s->tokens, (size_t)n * sizeof *s->tokens, 0)};
   return PST_OK;
 }
 

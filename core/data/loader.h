@@ -39,13 +39,13 @@ typedef struct pst_loader_options {
   const pst_sampler *sampler; /* of the same sequence and global */
   pst_loader_fill fill;       /* in their place: the caller's own source */
   void *user;                 /* handed to fill */
-  int64_t vocab;              /* with fill: every token must be below, every target below or -1 */
-  int64_t sequence;           /* T, tokens of a sequence */
-  int64_t global;             /* sequences of a step */
-  int64_t first_step;         /* default 0 */
-  int64_t n_steps;            /* steps there will be from first_step on; default 0: without end */
-  int depth;                  /* steps held at once, 2 to 64; default (0): 3 */
-  int n_consumers;            /* who must release a step, 1 to 32; default (0): 1 */
+  int64_t vocab;    /* every token must be below, every target below or -1; 0: not looked at (a file alone) */
+  int64_t sequence; /* T, tokens of a sequence */
+  int64_t global;   /* sequences of a step */
+  int64_t first_step; /* default 0 */
+  int64_t n_steps;    /* steps there will be from first_step on; default 0: without end */
+  int depth;          /* steps held at once, 2 to 64; default (0): 3 */
+  int n_consumers;    /* who must release a step, 1 to 32; default (0): 1 */
 } pst_loader_options;
 
 typedef struct pst_loader_batch {

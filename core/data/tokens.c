@@ -22,6 +22,7 @@ typedef struct part {
   char *path;
   const unsigned char *map;
   size_t map_bytes;
+  int fd;          /* open as long as there is a map */
   const void *ids; /* in map */
   int64_t count;
   int width; /* bytes of an id: 1, 2, 4 */
@@ -136,6 +137,8 @@ static pst_status map_file(part *p) {
   }
   p->map = map;
   p->map_bytes = (size_t)info.st_size;
+  p->fd = fd;
+  return PST_OK;
 close_file:
   close(fd);
   return st;
@@ -296,7 +299,10 @@ void pst_tokens_close(pst_tokens *tokens) {
   if (!tokens) return;
   for (int i = 0; i < tokens->n_parts; i++) {
     part *p = &tokens->parts[i];
-    if (p->map) munmap((void *)(uintptr_t)p->map, p->map_bytes);
+    if (p->map) {
+      munmap((void *)(uintptr_t)p->map, p->map_bytes);
+      close(p->fd);
+    }
     free(p->path);
   }
   free(tokens);
@@ -364,6 +370,20 @@ uint64_t pst_tokens_hash(const pst_tokens *tokens) {
 }
 
 /* ---- reading ---- */
+
+pst_status pst_tokens_whole(const pst_tokens *tokens) {
+  for (int i = 0; i < tokens->n_parts; i++) {
+    const part *p = &tokens->parts[i];
+    struct stat info;
+    if (fstat(p->fd, &info) != 0)
+      return pst_fail(PST_IO, "%s: cannot be examined: %s", p->path, strerror(errno));
+    if ((uintmax_t)info.st_size < p->map_bytes)
+      return pst_fail(PST_IO,
+                      "%s: has %lld bytes, had %zu when it was opened; it must not change while it is in use",
+                      p->path, (long long)info.st_size, p->map_bytes);
+  }
+  return PST_OK;
+}
 
 static void read_part(const part *p, int64_t first, int64_t n, int32_t *out) {
   if (p->width == 1) {

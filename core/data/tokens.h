@@ -85,6 +85,10 @@ PST_CHECKED pst_status pst_tokens_check(const pst_tokens *tokens, int64_t vocab)
  * everything. */
 uint64_t pst_tokens_hash(const pst_tokens *tokens);
 
+/* IO when a file has been cut short since it was opened: what is gone can no longer be read, trying to would
+ * end the process. */
+PST_CHECKED pst_status pst_tokens_whole(const pst_tokens *tokens);
+
 /* out[0..n) = ids first .. first + n - 1, which must exist. */
 void pst_tokens_read(const pst_tokens *tokens, int64_t first, int64_t n, int32_t *out);
 

@@ -150,8 +150,11 @@ static pst_status place_stages(const pst_assembly_options *o, pst_assembly *a) {
   pst_schedule *s = NULL;
   PST_TRY(pst_schedule_generate(&so, &s));
   memcpy(a->worker_of, s->worker_of, (size_t)a->n_stages * sizeof *a->worker_of);
+  bool trains = s->training;
   pst_schedule_destroy(s);
-  return PST_OK;
+  return trains || !o->trains
+             ? PST_OK
+             : pst_fail(PST_INVALID, "schedule: %s has no backwards: nothing would be learnt", o->schedule);
 }
 
 static pst_status assemble(const pst_assembly_options *o, pst_assembly *a) {

@@ -7,7 +7,7 @@
 
 /* How the owner's thread hands work to the workers and waits for its end. */
 
-enum { DEFAULT_OP_LIMIT_S = 60, GIVE_UP_S = 10 };
+enum { DEFAULT_OP_LIMIT_S = 60, GIVE_UP_S = 10, LOOK_NS = 100000000, STOPPED_NS = 1000000000 };
 
 void *pst__worker_main(void *arg) {
   pst__worker *w = arg;
@@ -47,7 +47,8 @@ static void name_doing(const pst_pipeline *p, char *text, size_t bytes) {
   }
 }
 
-/* Waits for the job's end. A job in which no action ends for the op limit is given up. */
+/* Waits for the job's end. A job in which no action ends for the op limit is given up. A look that comes much
+ * too late finds a process that was stopped as a whole, its workers too: that time does not count. */
 static void wait_done(pst_pipeline *p) {
   int64_t limit =
       p->options.op_limit_ns > 0 ? p->options.op_limit_ns : (int64_t)DEFAULT_OP_LIMIT_S * 1000000000;
@@ -56,8 +57,13 @@ static void wait_done(pst_pipeline *p) {
   for (;;) {
     uint32_t seen = pst_event_now(&p->done);
     if (atomic_load(&p->n_busy) == 0) return;
-    pst_event_wait(&p->done, seen, 0, 100000000);
-    int64_t now = pst_clock_ns();
+    int64_t before = pst_clock_ns();
+    pst_event_wait(&p->done, seen, 0, LOOK_NS);
+    int64_t now = pst_clock_ns(), late = now - before - LOOK_NS;
+    if (late > STOPPED_NS) {
+      last += late;
+      if (aborted) aborted += late;
+    }
     uint64_t beat = heartbeats(p);
     if (beat != beats) {
       beats = beat;

@@ -143,6 +143,7 @@ static pst_status create(const pst_run_options *o, pst_run **out) {
   pst_run *run = calloc(1, sizeof *run);
   if (!run) return pst_fail(PST_NO_MEMORY, "no memory for a run");
   run->log = (pst__run_log){.fd = -1, .samples_fd = -1};
+  run->locks[0] = run->locks[1] = -1;
   run->best_step = run->last_loss_step = run->saved_step = -1;
   atomic_init(&run->stop, 0);
   pst_status st = o->log ? pst_logger_create(PST_LOG_INFO, o->log, o->log_user, &run->logger) : PST_OK;
@@ -228,7 +229,7 @@ static pst_status find_checkpoint(pst_run *run, const char *directory, int64_t s
   char *notes = NULL;
   PST_TRY(pst_checkpoint_latest(root, 1, out_dir, out_manifest, &notes));
   pst_status st = *out_dir ? PST_OK : pst_fail(PST_INVALID, "%s: %s", directory, notes);
-  if (st == PST_OK) pst_log(run->logger, PST_LOG_INFO, "%s", notes);
+  if (st == PST_OK) pst__run_log_choice(run, notes);
   free(notes);
   return st;
 }

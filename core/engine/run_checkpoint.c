@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char weights_file[] = "model.safetensors", moments_file[] = "optimizer.safetensors",
                   config_file[] = "config.json";
@@ -22,6 +23,21 @@ void pst__run_numerics(const pst_run *run, char *text, size_t bytes) {
     d->table->query(d, &info);
     if (strstr(text, info.numerics) || n >= bytes) continue;
     n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? "; " : "", info.numerics);
+  }
+}
+
+/* ---- one run at a time ---- */
+
+pst_status pst__run_claim(pst_run *run) {
+  PST_TRY(pst_dir_create(run->directory));
+  PST_TRY(pst_dir_lock(run->directory, &run->locks[0]));
+  return pst_checkpoint_lock(run->checkpoints, &run->locks[1]);
+}
+
+void pst__run_unclaim(pst_run *run) {
+  for (int i = 0; i < 2; i++) {
+    if (run->locks[i] >= 0) close(run->locks[i]);
+    run->locks[i] = -1;
   }
 }
 
@@ -68,12 +84,19 @@ static pst_status note_loss(pst_checkpoint_save *save, const char *key, double v
   return pst_checkpoint_save_note(save, key, text);
 }
 
+/* By what it keeps from step to step. */
+static const char *optimizer_of(const pst_runfile *f) {
+  if (f->optimizer.name != PST_RUN_SGD) return "adamw";
+  return f->optimizer.momentum > 0 ? "sgd with momentum" : "sgd";
+}
+
 static pst_status add_notes(const pst_run *run, pst_checkpoint_save *save) {
   char numerics[1024];
   const pst_runfile *f = &run->file;
   pst__run_numerics(run, numerics, sizeof numerics);
   PST_TRY(pst_checkpoint_save_note(save, "penstock", pst_version()));
   PST_TRY(pst_checkpoint_save_note(save, "numerics", numerics));
+  PST_TRY(pst_checkpoint_save_note(save, "optimizer", optimizer_of(f)));
   PST_TRY(pst_checkpoint_save_note(save, "tokens_are", run->bytes ? "bytes" : "ids"));
   PST_TRY(note_int(save, "sequence", f->data.sequence));
   PST_TRY(note_int(save, "global", f->batch.global));
@@ -118,9 +141,10 @@ done:
 
 /* ---- resuming ---- */
 
+static const char else_do[] = "start anew under another name, or from these weights with model.from";
+
 /* What makes it another run is refused: its steps would not be a continuation of any. */
 static pst_status check_facts(const pst_run *run, const pst_manifest *m, const char *dir) {
-  static const char else_do[] = "start anew under another name, or from these weights with model.from";
   if (m->facts.seed != (uint64_t)run->file.seed)
     return pst_settings_fail(run->settings, "seed", PST_INVALID, "%s was written with seed %" PRIu64 "; %s",
                              dir, m->facts.seed, else_do);
@@ -131,6 +155,53 @@ static pst_status check_facts(const pst_run *run, const pst_manifest *m, const c
                              dir, m->facts.data_bytes, m->facts.data_checksum, run->data_bytes,
                              run->data_hash, else_do);
   return PST_OK;
+}
+
+/* The model that the checkpoint is of; most of what may differ does not show in the shapes of its tensors. */
+static pst_status check_model(const pst_run *run, const char *dir) {
+  const pst_model_config *now = &run->config;
+  pst_model_config then;
+  char *path = NULL;
+  PST_TRY(pst_path_join(dir, config_file, &path));
+  pst_status st = pst_model_config_load(path, &then, NULL);
+  free(path);
+  PST_TRY(st);
+  if (then.family != now->family)
+    return pst_settings_fail(run->settings, "model.family", PST_INVALID, "%s was written with %s; %s", dir,
+                             pst_family_name(then.family), else_do);
+  bool positions = now->family == PST_FAMILY_GPT2; /* has a table of them */
+  const struct {
+    const char *key;
+    int64_t then, now;
+  } sizes[] = {{"model.layers", then.layers, now->layers},
+               {"model.width", then.width, now->width},
+               {"model.heads", then.heads, now->heads},
+               {"model.kv_heads", then.kv_heads, now->kv_heads},
+               {"model.hidden", then.hidden, now->hidden},
+               {"model.vocab", then.vocab, now->vocab},
+               {"model.tied", then.tied, now->tied},
+               {"model.context", positions ? then.context : 0, positions ? now->context : 0}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (sizes[i].then != sizes[i].now)
+      return pst_settings_fail(run->settings, sizes[i].key, PST_INVALID,
+                               "%s was written with %" PRId64 ", here it is %" PRId64 "; %s", dir,
+                               sizes[i].then, sizes[i].now, else_do);
+  if (then.head_dim != now->head_dim || then.norm_eps != now->norm_eps ||
+      then.rope_theta != now->rope_theta || then.activation != now->activation)
+    return pst_settings_fail(run->settings, "model.from", PST_INVALID,
+                             "%s was written with another head size, norm epsilon, rotary base or "
+                             "activation; %s",
+                             dir, else_do);
+  return PST_OK;
+}
+
+/* Its state is of no use to another one. */
+static pst_status check_optimizer(const pst_run *run, const pst_manifest *m, const char *dir) {
+  const char *then = pst_manifest_note_get(m, "optimizer"), *now = optimizer_of(&run->file);
+  if (!then || strcmp(then, now) == 0) return PST_OK;
+  return pst_settings_fail(run->settings, "optimizer.name", PST_INVALID,
+                           "%s was written with another optimizer: %s, here it is %s; %s", dir, then, now,
+                           else_do);
 }
 
 /* What changes the numbers but leaves a sensible run is said, or refused where bitwise is required. */
@@ -196,6 +267,12 @@ static pst_status first_weights(pst_run *run) {
   return PST_OK;
 }
 
+void pst__run_log_choice(const pst_run *run, char *notes) {
+  char *rest = NULL;
+  for (char *line = strtok_r(notes, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+    pst_log(run->logger, strncmp(line, "took ", 5) == 0 ? PST_LOG_INFO : PST_LOG_WARN, "%s", line);
+}
+
 /* The checkpoint to go on from; *out_dir NULL: none. */
 static pst_status choose(pst_run *run, char **out_dir, pst_manifest **out_manifest) {
   const char *resume = run->file.checkpoint.resume;
@@ -204,7 +281,7 @@ static pst_status choose(pst_run *run, char **out_dir, pst_manifest **out_manife
   pst_status st = PST_OK;
   PST_GOTO(st, pst_checkpoint_latest(run->checkpoints, 1, &dir, &latest, &notes), done);
   if (strcmp(resume, "auto") == 0) {
-    if (dir || strchr(notes, '\n')) pst_log(run->logger, PST_LOG_INFO, "%s", notes);
+    if (dir || strchr(notes, '\n')) pst__run_log_choice(run, notes);
     *out_dir = dir;
     *out_manifest = latest;
     dir = NULL;
@@ -237,6 +314,8 @@ pst_status pst__run_resume(pst_run *run, const pst_run_events *events) {
   PST_GOTO(st, choose(run, &dir, &m), done);
   if (dir) {
     PST_GOTO(st, check_facts(run, m, dir), done);
+    PST_GOTO(st, check_model(run, dir), done);
+    PST_GOTO(st, check_optimizer(run, m, dir), done);
     PST_GOTO(st, check_notes(run, m, dir), done);
   }
   PST_GOTO(st, pst__run_start(run), done);

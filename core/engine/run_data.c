@@ -1,5 +1,6 @@
 #include "core/engine/run_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -112,6 +113,7 @@ pst_status pst__run_validate(pst_run *run, int64_t sequences, double *out_loss, 
                     "no validation data: wanted data.valid, or data.split above 0 and a data.train long "
                     "enough for it");
   PST_TRY(pst__run_eval_room(run));
+  PST_TRY(pst_tokens_whole(run->valid.tokens));
   pst_sampler sampler;
   pst_sampler_options o = {.mode = PST_SAMPLER_IN_ORDER,
                            .n_tokens = run->valid.count,
@@ -133,6 +135,9 @@ pst_status pst__run_validate(pst_run *run, int64_t sequences, double *out_loss, 
     double part;
     int64_t valid;
     PST_TRY(pst_pipeline_loss(run->assembly->pipeline, &b, &part, &valid, NULL));
+    if (!isfinite(part))
+      return pst_fail(PST_NONFINITE, "%s: the validation loss of step %lld is %g", run->directory,
+                      (long long)run->step, part);
     sum += part;
     tokens += valid;
   }

@@ -57,6 +57,7 @@ struct pst_run {
   /* on disk */
   char *directory;   /* RUNS/NAME */
   char *checkpoints; /* its "checkpoints" holds them: the same, or checkpoint.directory */
+  int locks[2];      /* of both, while training; -1: not held */
 
   /* training */
   int64_t step;    /* steps done */
@@ -99,11 +100,17 @@ PST_CHECKED pst_status pst__run_start(pst_run *run);
 PST_CHECKED pst_status pst__run_ready(pst_run *run);
 PST_CHECKED pst_status pst__run_text(char **out, const char *format, ...) PST_PRINTF(2, 3);
 
-/* run_checkpoint.c */
+/* run_checkpoint.c: claim makes the directories that training writes to and takes them for this run
+ * alone, until unclaim. */
+PST_CHECKED pst_status pst__run_claim(pst_run *run);
+void pst__run_unclaim(pst_run *run);
 PST_CHECKED pst_status pst__run_save(pst_run *run, const pst_run_events *events);
 /* Loads the checkpoint that checkpoint.resume asks for; where there is none, gives the weights their first
  * values. Sets step, tokens and best. */
 PST_CHECKED pst_status pst__run_resume(pst_run *run, const pst_run_events *events);
+/* Logs the notes of pst_checkpoint_latest(), which it cuts into lines: that a checkpoint was passed over is a
+ * warning. */
+void pst__run_log_choice(const pst_run *run, char *notes);
 /* The devices' numerics, each once, joined by "; ". */
 void pst__run_numerics(const pst_run *run, char *text, size_t bytes);
 

@@ -143,18 +143,21 @@ static void print_schedule(const pst_run *run, FILE *out) {
 
 static void print_stages(const pst_run *run, FILE *out) {
   const pst_assembly *a = run->assembly;
-  fprintf(out, "\nstage  device        threads  units      parameters        MB  holds\n");
+  bool several = a->n_stages > a->n_workers;
+  fprintf(out, "\nstage  %sdevice        threads  units      parameters        MB  holds\n",
+          several ? "worker  " : "");
   for (int s = 0; s < a->n_stages; s++) {
     pst_device_info info;
-    char layers[160], units[32];
+    char layers[160], units[32], worker[32] = "";
     int64_t n, bytes;
     int w = a->worker_of[s];
     a->devices[w]->table->query(a->devices[w], &info);
     count_params(run, s, &n, &bytes);
     name_layers(run, s, layers, sizeof layers);
     snprintf(units, sizeof units, "%d-%d", a->cut[s], a->cut[s + 1] - 1);
-    fprintf(out, "%5d  %-12s  %7d  %-9s  %10" PRId64 "  %8.2f  %s\n", s, info.name, a->threads[w], units, n,
-            mb(bytes), layers);
+    if (several) snprintf(worker, sizeof worker, "%6d  ", w);
+    fprintf(out, "%5d  %s%-12s  %7d  %-9s  %10" PRId64 "  %8.2f  %s\n", s, worker, info.name, a->threads[w],
+            units, n, mb(bytes), layers);
   }
 }
 

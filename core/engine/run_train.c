@@ -35,6 +35,7 @@ static pst_status make_loader(training *t) {
   pst_run *run = t->run;
   pst_loader_options o = {.view = &run->train,
                           .sampler = &run->sampler,
+                          .vocab = run->config.vocab,
                           .sequence = run->file.data.sequence,
                           .global = run->file.batch.global,
                           .first_step = run->step,
@@ -183,6 +184,7 @@ static pst_status prepare(training *t) {
   memset(run->times, 0, (size_t)run->assembly->n_stages * sizeof *run->times);
   run->time_steps = run->time_ns = run->data_wait_ns = 0;
   if (run->has_valid) PST_TRY(pst__run_eval_room(run));
+  PST_TRY(pst_checkpoint_writable(run->checkpoints)); /* not only when the first one is due */
   PST_TRY(pst__run_log_open(run));
   if (run->step > 0) PST_TRY(pst__run_log_event(run, "resume", ""));
   PST_TRY(make_loader(t));
@@ -196,6 +198,7 @@ pst_status pst_run_train(pst_run *run, const pst_run_events *events) {
                     run->directory);
   training t = {.run = run, .events = events};
   pst_status st = PST_OK;
+  PST_GOTO(st, pst__run_claim(run), done);
   PST_GOTO(st, pst__run_resume(run, events), done);
   if (run->step >= run->file.steps) {
     pst_log(run->logger, PST_LOG_INFO, "%s is at step %" PRId64 " of %" PRId64 ": nothing is left to train",
@@ -207,5 +210,6 @@ pst_status pst_run_train(pst_run *run, const pst_run_events *events) {
 done:
   pst_loader_destroy(t.loader);
   pst__run_log_close(run);
+  pst__run_unclaim(run);
   return st;
 }

@@ -4,6 +4,7 @@
 #include "core/graph/ir.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +18,28 @@ static const pst_value_info *shape_of(const pst_assembly *a, int32_t param) {
 
 /* ---- saving ---- */
 
+/* Weights that are not finite make no model: a file of them must not take the place of a good one. */
+static pst_status check_finite(const char *path, const char *name, pst_dtype dtype, const void *piece,
+                               int64_t bytes) {
+  int64_t n = bytes / (int64_t)pst_dtype_size(dtype), i = 0;
+  if (dtype == PST_F32)
+    while (i < n && isfinite(((const float *)piece)[i])) i++;
+  else if (dtype == PST_BF16)
+    while (i < n && (((const uint16_t *)piece)[i] & 0x7f80) != 0x7f80) i++;
+  else
+    return PST_OK;
+  if (i == n) return PST_OK;
+  return pst_fail(PST_NONFINITE, "%s: not written: %s has values that are not finite", path, name);
+}
+
 /* One tensor from the pipeline to the file, in pieces. */
-static pst_status save_tensor(pst_assembly *a, pst_safetensors_writer *w, const char *name,
-                              pst_tensor_kind kind, int32_t param, int moment, int64_t bytes, void *piece) {
+static pst_status save_tensor(pst_assembly *a, pst_safetensors_writer *w, const char *path, const char *name,
+                              pst_tensor_kind kind, pst_dtype dtype, int32_t param, int moment, int64_t bytes,
+                              void *piece) {
   for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
     int64_t some = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
     PST_TRY(pst_pipeline_read(a->pipeline, kind, param, moment, at, piece, some));
+    if (kind == PST_TENSOR_PARAM) PST_TRY(check_finite(path, name, dtype, piece, some));
     PST_TRY(pst_safetensors_writer_write(w, name, piece, (uint64_t)some));
   }
   return PST_OK;
@@ -47,7 +64,8 @@ static pst_dtype tensor_dtype(const pst_assembly *a, const contents *c, int32_t 
   return c->kind == PST_TENSOR_PARAM ? shape_of(a, param)->dtype : PST_F32;
 }
 
-static pst_status write_all(pst_assembly *a, const contents *c, pst_safetensors_writer *w, void *piece) {
+static pst_status write_all(pst_assembly *a, const contents *c, const char *path, pst_safetensors_writer *w,
+                            void *piece) {
   char name[NAME_BYTES];
   PST_TRY(pst_safetensors_writer_metadata(w, "format", "pt"));
   for (int32_t p = 0; p < a->any->params.n; p++) {
@@ -58,10 +76,11 @@ static pst_status write_all(pst_assembly *a, const contents *c, pst_safetensors_
     }
   }
   for (int32_t p = 0; p < a->any->params.n; p++) {
-    int64_t bytes = pst_assembly_elements(a, p) * (int64_t)pst_dtype_size(tensor_dtype(a, c, p));
+    pst_dtype dtype = tensor_dtype(a, c, p);
+    int64_t bytes = pst_assembly_elements(a, p) * (int64_t)pst_dtype_size(dtype);
     for (int i = 0; i < c->n; i++) {
       tensor_name(a, c, p, i, name);
-      PST_TRY(save_tensor(a, w, name, c->kind, p, i, bytes, piece));
+      PST_TRY(save_tensor(a, w, path, name, c->kind, dtype, p, i, bytes, piece));
     }
   }
   return PST_OK;
@@ -73,7 +92,7 @@ static pst_status save(pst_assembly *a, const contents *c, const char *path, uin
   void *piece = malloc(CHUNK_BYTES);
   if (!piece) return pst_fail(PST_NO_MEMORY, "%s: no memory for a piece of %d bytes", path, CHUNK_BYTES);
   PST_GOTO(st, pst_safetensors_writer_create(path, &w), done);
-  PST_GOTO(st, write_all(a, c, w, piece), done);
+  PST_GOTO(st, write_all(a, c, path, w, piece), done);
   PST_GOTO(st, pst_safetensors_writer_finish(w, out_checksum), done);
 done:
   pst_safetensors_writer_destroy(w);

@@ -15,7 +15,7 @@
 
 /* Writes every parameter in the model's order, in the graph's dtype, with the metadata {"format": "pt"}. A
  * tied weight is written once. `out_checksum` (may be NULL): pst_hash of the file. The file appears
- * complete or not at all. */
+ * complete or not at all. PST_NONFINITE names a weight that is not finite; nothing is written then. */
 PST_CHECKED pst_status pst_weights_save(pst_assembly *assembly, const char *path, uint64_t *out_checksum);
 PST_CHECKED pst_status pst_moments_save(pst_assembly *assembly, const char *path, uint64_t *out_checksum);
 

@@ -23,7 +23,8 @@ static pst_status refuse_not_yet(pst_settings *s, const char *path, const char *
   if (n > 0 && (open ? strncmp(text, allowed, n - 1) == 0 : strcmp(text, allowed) == 0)) return PST_OK;
   if (!allowed)
     return pst_settings_fail(s, path, PST_UNSUPPORTED, "this version does not take the key; leave it out");
-  return pst_settings_fail(s, path, PST_UNSUPPORTED, "this version takes only %s here", allowed);
+  return pst_settings_fail(s, path, PST_UNSUPPORTED, "this version takes only %.*s here",
+                           (int)(open ? n - 1 : n), allowed);
 }
 
 static pst_status check_not_yet(pst_settings *s) {
@@ -197,7 +198,8 @@ static pst_status load_batch(pst_settings *s, pst_runfile *run) {
   if (!has_micro && share % count) return refuse_batch(s, "micro would be no whole number");
   if (!has_micro) micro = share / count;
   count = share / micro;
-  if (micro > INT_MAX || count > INT_MAX) return refuse_batch(s, "too many");
+  if (micro > 1000000 || count > 1000000)
+    return refuse_batch(s, "micro or microbatches comes to more than 1e6");
   run->batch.global = global;
   run->batch.micro = (int)micro;
   run->batch.microbatches = (int)count;
@@ -385,10 +387,12 @@ pst_status pst_runfile_check_split(pst_settings *s, const pst_runfile *run, int 
   if (n_given < n)
     return pst_settings_fail(s, "stages", PST_INVALID,
                              "stages.%zu has no layers; wanted on every stage or on none", missing);
-  if (n_layers > 0 && total != n_layers)
-    return pst_settings_fail(
-        s, "stages", PST_INVALID, "layers add up to %s%s = %lld; wanted model.layers = %d (%s)", list,
-        used >= sizeof list ? "..." : "", (long long)total, n_layers, pst_settings_origin(s, "model.layers"));
+  if (n_layers > 0 && total != n_layers) {
+    if (n > 1 && used < sizeof list) snprintf(list + used, sizeof list - used, " = %lld", (long long)total);
+    if (n > 1 && used >= sizeof list) snprintf(list, sizeof list, "%lld", (long long)total);
+    return pst_settings_fail(s, "stages", PST_INVALID, "layers add up to %s; wanted model.layers = %d (%s)",
+                             list, n_layers, pst_settings_origin(s, "model.layers"));
+  }
   return PST_OK;
 }
 

@@ -12,7 +12,7 @@ enum {
   MOST_MOVES = 10000,
   WORK_OF_MOVES = 1500000,
   LEAST_MOVES = 200,
-  GREEDY_LIMIT = 2000000
+  GREEDY_LIMIT = 500000
 };
 
 /* One candidate and what it costs. */

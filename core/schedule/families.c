@@ -108,8 +108,8 @@ pst_status pst_schedule_generate(const pst_schedule_options *options, pst_schedu
   if (options->extra_forwards != 0 && !family->takes_extra)
     return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 for %s", options->extra_forwards,
                     name);
-  if (options->extra_forwards < 0)
-    return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 or more",
+  if (options->extra_forwards < PST_EXTRA_AUTO)
+    return pst_fail(PST_INVALID, "schedule extra_forwards: seen %d, wanted 0 or more, or auto",
                     options->extra_forwards);
   pst_schedule_options own = *options;
   if (family->chunks > 0) own.chunks = family->chunks;

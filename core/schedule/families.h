@@ -15,13 +15,16 @@
 
 #include "core/schedule/schedule.h"
 
+enum { PST_EXTRA_AUTO = -1 };
+
 typedef struct pst_schedule_options {
   const char *name;     /* "1f1b"; borrowed for the call */
   int workers;          /* 1; K */
   int chunks;           /* 1; V, stages on each worker; a family with a fixed number of its own takes that */
   int64_t microbatches; /* 1; M */
-  int extra_forwards;   /* 0; microbatches in flight beyond the family's own number, hides latency (1f1b) */
-  /* What `auto` lays its list out for; borrowed. Stages are K * V. */
+  int extra_forwards;   /* 0; microbatches in flight beyond the family's own number, hides latency (1f1b);
+                           PST_EXTRA_AUTO: what hides latency_s with the times below */
+  /* What `auto`, v-half, v-min and PST_EXTRA_AUTO lay their lists out for; borrowed. Stages are K * V. */
   const double *forward_s, *input_s, *weight_s; /* [stages] seconds; NULL: 1 each */
   double latency_s;                             /* 0; of each message, one way */
   bool no_early_send;                           /* false; see simulate.h */

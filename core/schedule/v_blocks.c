@@ -4,7 +4,7 @@
 
 #include "core/schedule/auto.h"
 
-enum { PERIOD = 6, FREE = 0, MOVE_LIMIT = 65536, MOVE_ROUNDS = 2 };
+enum { PERIOD = 6, FREE = 0, MOVE_LIMIT = 16384, MOVE_ROUNDS = 2 };
 
 typedef struct pass_place {
   int64_t slot;
@@ -140,7 +140,8 @@ pst_status pst__generate_blocks(const pst_schedule_options *options, pst__block_
   size_t places = (size_t)b.workers * PST__PASSES * (size_t)b.n;
   b.slot = calloc(places, sizeof *b.slot);
   b.taken = calloc((size_t)b.workers * (size_t)b.slots, 1);
-  b.order = calloc(places, sizeof *b.order);
+  bool tightens = b.n <= MOVE_LIMIT / b.workers;
+  b.order = calloc(tightens ? places : 1, sizeof *b.order);
   if (b.slot == NULL || b.taken == NULL || b.order == NULL) {
     st = pst_fail(PST_NO_MEMORY, "schedule: no memory to lay out %d workers and %lld microbatches", b.workers,
                   (long long)b.n);
@@ -157,7 +158,7 @@ pst_status pst__generate_blocks(const pst_schedule_options *options, pst__block_
       }
   }
   int64_t limit = highest_peak(&b);
-  if (b.n <= MOVE_LIMIT / b.workers) tighten(&b, limit);
+  if (tightens) tighten(&b, limit);
   for (int w = 0; w < b.workers; w++) PST_GOTO(st, emit_worker(&b, schedule, w), done);
   if (options->forward_s != NULL) PST_GOTO(st, pst__quicken_v(options, limit, &schedule), done);
   *out_schedule = schedule;

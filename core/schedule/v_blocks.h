@@ -13,7 +13,7 @@ enum { PST__F_DOWN, PST__F_UP, PST__I_UP, PST__I_DOWN, PST__PASSES };
 typedef void (*pst__block_offsets)(int workers, int worker, int64_t out_slot[PST__PASSES]);
 
 /* Repeats the block, gives every free slot to the oldest W that is ready, moves the passes of warmup and
- * cooldown to earlier free slots where the worker's peak in flight does not rise (for K * M up to 65,536),
+ * cooldown to earlier free slots where the worker's peak in flight does not rise (for K * M up to 16,384),
  * and keeps the order in which each worker then meets its passes. With times in the options, a list that is
  * quicker with these times and has no more in flight takes its place where a search finds one. */
 PST_CHECKED pst_status pst__generate_blocks(const pst_schedule_options *options, pst__block_offsets offsets,

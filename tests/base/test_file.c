@@ -130,6 +130,16 @@ static void a_published_directory_takes_the_place_of_the_old(void **state) {
   free(temp), free(final), free(temp_file), free(old_file), free(new_file);
 }
 
+static void a_directory_is_locked_for_one(void **state) {
+  int first = -1, second = -1;
+  assert_int_equal(pst_dir_lock(base, &first), PST_OK);
+  assert_int_equal(pst_dir_lock(base, &second), PST_INVALID);
+  assert_int_equal(second, -1);
+  close(first);
+  assert_int_equal(pst_dir_lock(base, &second), PST_OK);
+  close(second);
+}
+
 #define IN_BASE(test) cmocka_unit_test_setup_teardown(test, make_base, remove_base)
 
 int main(void) {
@@ -139,6 +149,7 @@ int main(void) {
       IN_BASE(transfers_say_path_and_offset),
       IN_BASE(trees_are_made_listed_and_removed),
       IN_BASE(a_published_directory_takes_the_place_of_the_old),
+      IN_BASE(a_directory_is_locked_for_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -438,6 +438,7 @@ static void test_round_trip(void **state) {
       "\x07\x7f",
       "\xc2\x85\xe2\x80\xa8\xef\xbb\xbf",
       "\xf0\x9f\x98\x80",
+      "a \xe2\x80\xa8 b",
       "cuda:0",
       "a:",
       "@x",

@@ -1,7 +1,6 @@
 #include "core/checkpoint/safetensors.h"
 
 #include "core/base/file.h"
-#include "core/base/file.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -414,6 +415,22 @@ static void test_reader_that_leaves(void **state) {
   assert_true(entries("runs/tiny/checkpoints") > 0);
 }
 
+/* A limit too low for a checkpoint: said by file name, and nothing half-written is left. */
+static void test_files_that_may_not_grow(void **state) {
+  struct rlimit before, low;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  low = before;
+  low.rlim_cur = 12288;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+  pid_t pid = start("train run.yaml --quiet", -1);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  finish(pid);
+  expect_exit("train run.yaml --quiet", 2);
+  expect_text(seen.err, "model.safetensors");
+  expect_text(seen.err, "File too large");
+  assert_int_equal(entries("runs/tiny/checkpoints"), 0);
+}
+
 static void test_output_that_fails(void **state) {
   int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
   if (full < 0) {
@@ -462,6 +479,7 @@ int main(void) {
       cmocka_unit_test_setup(test_stopped_runs_continue, setup),
       cmocka_unit_test_setup(test_second_signal_ends_at_once, setup),
       cmocka_unit_test_setup(test_reader_that_leaves, setup),
+      cmocka_unit_test_setup(test_files_that_may_not_grow, setup),
       cmocka_unit_test_setup(test_output_that_fails, setup),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -308,6 +308,40 @@ static void an_evaluation_counts_every_target(void **state) {
   pst_tokens_close(tokens);
 }
 
+/* The file is mapped: what somebody writes to it is seen, and what is cut off must not be touched. */
+static void a_file_that_changes_ends_the_loader(void **state) {
+  static const char *const texts[] = {"the file, changed while it is in use, has token 200",
+                                      "had 333 when it was opened"};
+  for (int i = 0; i < 2; i++) {
+    char path[] = "/tmp/penstock-loader-XXXXXX", ids[N_TOKENS];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    memset(ids, 9, sizeof ids);
+    assert_int_equal(write(fd, ids, sizeof ids), sizeof ids);
+    const char *paths[] = {path};
+    pst_tokens_options o = {.paths = paths, .n_paths = 1, .format = PST_TOKENS_TEXT, .sequence = T};
+    pst_tokens *tokens = NULL;
+    assert_int_equal(pst_tokens_open(&o, &tokens), PST_OK);
+    assert_int_equal(pst_tokens_whole(tokens), PST_OK);
+    pst_tokens_view view = pst_tokens_all(tokens);
+    pst_sampler sampler;
+    pst_sampler_options so = {
+        .mode = PST_SAMPLER_WINDOWS, .n_tokens = N_TOKENS, .sequence = T, .global = GLOBAL};
+    assert_int_equal(pst_sampler_init(&so, &sampler), PST_OK);
+    memset(ids, 200, sizeof ids);
+    if (i == 0) assert_int_equal(pwrite(fd, ids, sizeof ids, 0), sizeof ids);
+    if (i == 1) assert_int_equal(ftruncate(fd, 0), 0);
+    pst_loader *loader = make((pst_loader_options){.view = &view, .sampler = &sampler, .vocab = 97});
+    pst_loader_batch b;
+    assert_int_equal(pst_loader_take(loader, 0, 0, patience, &b), i == 0 ? PST_INVALID : PST_IO);
+    if (!strstr(pst_error(), texts[i])) fail_msg("%s", pst_error());
+    pst_loader_destroy(loader);
+    pst_tokens_close(tokens);
+    close(fd);
+    unlink(path);
+  }
+}
+
 static void bad_options_are_refused(void **state) {
   source s = good_source();
   pst_tokens *tokens = text_file();
@@ -350,6 +384,7 @@ int main(void) {
       cmocka_unit_test(ids_of_the_source_are_checked),
       cmocka_unit_test(a_resumed_run_gets_the_same_batches),
       cmocka_unit_test(an_evaluation_counts_every_target),
+      cmocka_unit_test(a_file_that_changes_ends_the_loader),
       cmocka_unit_test(bad_options_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,9 +7,12 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static int count_threads(void) {
   DIR *d = opendir("/proc/self/task");
@@ -155,6 +158,36 @@ static void a_hang_that_ends_is_named(void **state) {
     toy_destroy(t);
   }
   assert_threads(threads);
+}
+
+/* Time in which the whole process was stopped (SIGSTOP, Ctrl-Z, a debugger) is nobody's fault. */
+static void a_stopped_process_does_not_hang(void **state) {
+  (void)state;
+  pid_t pid = fork();
+  if (pid == 0) {
+    injection x = {.what = HANGS, .worker = 1, .kind = PST_ACTION_B, .microbatch = 2, .ms = 400};
+    toy_options o = toy_gpt2();
+    o.n_stages = 2;
+    o.hook = inject;
+    o.hook_user = &x;
+    o.op_limit_ns = 1200000000;
+    toy *t = toy_create(&o);
+    pst_step_result result;
+    raise(SIGSTOP); /* the parent times from here on */
+    pst_status st = toy_step(t, 0, &result);
+    if (st != PST_OK) print_message("%s\n", pst_error());
+    _exit(st == PST_OK && atomic_load(&x.hits) == 1 ? 0 : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+  assert_true(WIFSTOPPED(status));
+  kill(pid, SIGCONT);
+  sleep_ms(200); /* into the delay */
+  kill(pid, SIGSTOP);
+  sleep_ms(1800);
+  kill(pid, SIGCONT);
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* A thread that never comes back: the step still returns, destroy leaves its memory alone. */
@@ -367,6 +400,7 @@ int main(void) {
       cmocka_unit_test(an_error_is_the_first_cause_and_ends_the_step),
       cmocka_unit_test(a_delayed_worker_does_not_change_bits),
       cmocka_unit_test(a_hang_that_ends_is_named),
+      cmocka_unit_test(a_stopped_process_does_not_hang),
       cmocka_unit_test(a_hang_for_good_is_given_up),
       cmocka_unit_test(a_gradient_that_is_not_finite_stops_the_run),
       cmocka_unit_test(a_huge_learning_rate_stops_the_run),

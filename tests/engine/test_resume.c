@@ -185,7 +185,20 @@ static void another_run_is_refused(void **state) {
   const char *never[] = {"steps=10", "checkpoint.resume=never"};
   assert_fails(runs_train(r, never, 2), PST_INVALID, "is there already, of step 8");
   const char *optimizer[] = {"steps=10", "optimizer={name: sgd, momentum: 0.9}"};
-  assert_fails(runs_train(r, optimizer, 2), PST_INVALID, "another optimizer");
+  assert_fails(runs_train(r, optimizer, 2), PST_INVALID, "another optimizer: adamw");
+  optimizer[1] = "optimizer.name=sgd"; /* which would need nothing of what is there */
+  assert_fails(runs_train(r, optimizer, 2), PST_INVALID, "another optimizer: adamw");
+  static const char *const models[][2] = {{"model.layers=2", "model.layers = 2: "},
+                                          {"model.width=32", "model.width = 32: "},
+                                          {"model.heads=4", "model.heads = 4: "},
+                                          {"model.context=32", "model.context = 32: "},
+                                          {"model.tied=false", "model.tied = false: "}};
+  for (int i = 0; i < COUNT(models); i++) {
+    const char *model[] = {"steps=10", models[i][0]};
+    assert_fails(runs_train(r, model, 2), PST_INVALID, models[i][1]);
+  }
+  const char *family[] = {"steps=10", "model.family=llama"};
+  assert_fails(runs_train(r, family, 2), PST_INVALID, "was written with gpt2");
   const char *bitwise[] = {"steps=10", "bitwise=require", "batch.micro=4"};
   assert_fails(runs_train(r, bitwise, 3), PST_INVALID, "micro = 2, here it is 4");
   char other[6001];
@@ -195,6 +208,76 @@ static void another_run_is_refused(void **state) {
   assert_fails(runs_train(r, data, 1), PST_INVALID, "was written with other data");
 }
 
+static void keep_line(void *user, pst_log_level level, const char *line) {
+  runs *r = user;
+  if (!r->lines[0]) snprintf(r->lines, sizeof r->lines, "%s: %.1000s\n", pst_log_level_name(level), line);
+}
+
+static void a_damaged_checkpoint_is_warned_about(void **state) {
+  runs *r = *state;
+  const char *sets[] = {"checkpoint.every=4", "steps=8"};
+  assert_ok(runs_train(r, sets, 2));
+  uint64_t want = runs_weights(r, "toy", 8);
+  char name[64] = "runs/toy/checkpoints/step-000008/model.safetensors";
+  runs_write(r, name, "half", 4);
+  r->lines[0] = 0;
+  assert_ok(runs_train(r, sets, 2));
+  assert_non_null(strstr(r->lines, "warn: passed over "));
+  assert_non_null(strstr(r->lines, "info: took "));
+  assert_int_equal(runs_weights(r, "toy", 8), want);
+  runs_write(r, name, "half", 4);
+  r->lines[0] = 0;
+  char directory[700];
+  snprintf(directory, sizeof directory, "%s/runs/toy", r->root);
+  pst_run *run;
+  pst_run_options o = {.log = keep_line, .log_user = r};
+  assert_ok(pst_run_open_trained(directory, -1, &o, &run));
+  pst_run_close(run);
+  assert_non_null(strstr(r->lines, "warn: passed over "));
+}
+
+/* ---- where a run keeps itself ---- */
+
+static void train_the_other(void *user, const pst_run_progress *p) {
+  pst_run *other = user;
+  assert_fails(pst_run_train(other, NULL), PST_INVALID, "is in use by another run");
+}
+
+static void one_run_at_a_time(void **state) {
+  runs *r = *state;
+  const char *sets[] = {"log.every=1"}, *apart[] = {"name=apart", "checkpoint.directory=", "steps=9"};
+  char directory[700];
+  snprintf(directory, sizeof directory, "checkpoint.directory=%s/runs/toy", r->root);
+  apart[1] = directory;
+  pst_run *first = runs_open(r, sets, 1), *same = runs_open(r, sets, 1),
+          *checkpoints = runs_open(r, apart, COUNT(apart));
+  pst_run_events events = {.progress = train_the_other, .user = same};
+  assert_ok(pst_run_train(first, &events));
+  pst_run_close(first);
+  check_log(r, "toy", 8);
+  /* another directory, the same checkpoints */
+  const char *more[] = {"log.every=1", "steps=9"};
+  first = runs_open(r, more, COUNT(more));
+  events.user = checkpoints;
+  assert_ok(pst_run_train(first, &events));
+  pst_run_close(first);
+  assert_ok(pst_run_train(same, NULL)); /* now it is free */
+  pst_run_close(same);
+  pst_run_close(checkpoints);
+}
+
+static void no_step_without_a_place_for_checkpoints(void **state) {
+  runs *r = *state;
+  char link[700], directory[750], log[700];
+  snprintf(link, sizeof link, "%s/link", r->root);
+  assert_int_equal(symlink("nowhere/there", link), 0); /* nothing is there, and nothing can be made */
+  snprintf(directory, sizeof directory, "checkpoint.directory=%s", link);
+  snprintf(log, sizeof log, "%s/runs/toy/log.jsonl", r->root);
+  const char *sets[] = {directory};
+  assert_fails(runs_train(r, sets, 1), PST_IO, "link: cannot make directory");
+  assert_int_not_equal(access(log, F_OK), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(another_layout_goes_on, setup, teardown),
@@ -202,6 +285,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(killed_at_any_moment, setup, teardown),
       cmocka_unit_test_setup_teardown(done_is_said, setup, teardown),
       cmocka_unit_test_setup_teardown(another_run_is_refused, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_damaged_checkpoint_is_warned_about, setup, teardown),
+      cmocka_unit_test_setup_teardown(one_run_at_a_time, setup, teardown),
+      cmocka_unit_test_setup_teardown(no_step_without_a_place_for_checkpoints, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,7 @@ static void bad_settings_are_refused(void **state) {
       {{"batch={global: 8, microbatches: 3}"}, PST_INVALID, "global = micro x microbatches x replicas"},
       {{"batch={global: 10, micro: 4, microbatches: 3}"}, PST_INVALID, "10 is not 4 x 3 x 1 = 12"},
       {{"batch={global: 10, microbatches: 0}"}, PST_INVALID, "batch.microbatches"},
+      {{"batch={global: 1000000000, micro: 2}"}, PST_INVALID, "more than 1e6"},
       {{"optimizer.lr.peak=-1"}, PST_INVALID, "optimizer.lr.peak"},
       /* model */
       {{"model.family=bert"}, PST_UNSUPPORTED, "this build has gpt2, llama"},
@@ -78,6 +79,7 @@ static void bad_settings_are_refused(void **state) {
       /* what is not there */
       {{"precision=bf16"}, PST_UNSUPPORTED, "precision"},
       {{"schedule=nonsense"}, PST_INVALID, "nonsense"},
+      {{"schedule=forward-only"}, PST_INVALID, "forward-only has no backwards"},
       {{"stages=[{device: 'cuda:0'}]"}, PST_UNSUPPORTED, "stages.0.device"},
       {{"limits.memory=10kB"}, PST_NO_MEMORY, "stage 0 is the heaviest"},
   };
@@ -310,6 +312,23 @@ static void too_high_a_rate_stops_the_run(void **state) {
   free(text);
 }
 
+/* The weights of step 1 are finite, what they compute is not. */
+static void a_validation_that_is_not_finite_stops_the_run(void **state) {
+  runs *r = *state;
+  const char *sets[] = {"optimizer={name: sgd, lr: {peak: 1e38, final: 1e38, decay: constant}, clip: 0}",
+                        "checkpoint.every=1", "eval.every=1"};
+  assert_fails(runs_train(r, sets, COUNT(sets)), PST_NONFINITE, "the validation loss of step 1 is");
+  char path[1024], **names = NULL;
+  size_t n;
+  snprintf(path, sizeof path, "%s/runs/toy/checkpoints", r->root);
+  assert_ok(pst_dir_list(path, &names, &n));
+  assert_int_equal(n, 0);
+  pst_dir_list_free(names, n);
+  char *text = read_in(r, "runs/toy/log.jsonl"); /* no number in it that JSON does not have */
+  assert_null(strstr(text, "nan"));
+  free(text);
+}
+
 /* ---- evaluation ---- */
 
 static void evaluation_does_not_know_stages(void **state) {
@@ -505,6 +524,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(log_and_progress_agree, setup, teardown),
       cmocka_unit_test_setup_teardown(the_resolved_file_runs_again, setup, teardown),
       cmocka_unit_test_setup_teardown(too_high_a_rate_stops_the_run, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_validation_that_is_not_finite_stops_the_run, setup, teardown),
       cmocka_unit_test_setup_teardown(evaluation_does_not_know_stages, setup, teardown),
       cmocka_unit_test_setup_teardown(text_depends_on_seed_alone, setup, teardown),
       cmocka_unit_test_setup_teardown(a_run_starts_from_an_export, setup, teardown),

@@ -270,6 +270,23 @@ static void moments_are_checked(void **state) {
   pst_assembly_destroy(a);
 }
 
+static void weights_that_are_not_finite_take_no_place(void **state) {
+  runs *r = *state;
+  static const float bad[] = {NAN, INFINITY, -INFINITY};
+  pst_model_config c = small(PST_FAMILY_GPT2, true);
+  pst_assembly *a = assemble(&c, 2, 5);
+  assert_ok(pst_weights_save(a, in(r, "good"), NULL));
+  assert_ok(pst_weights_save(a, in(r, "one"), NULL));
+  int32_t last = a->any->params.n - 1;
+  int64_t at = (pst_assembly_elements(a, last) - 1) * (int64_t)sizeof(float);
+  for (int i = 0; i < 3; i++) {
+    assert_ok(pst_pipeline_write(a->pipeline, PST_TENSOR_PARAM, last, 0, at, &bad[i], sizeof(float)));
+    assert_fails(pst_weights_save(a, in(r, "one"), NULL), PST_NONFINITE, a->any->params.at[last].name);
+    assert_same_file(in(r, "good"), in(r, "one"));
+  }
+  pst_assembly_destroy(a);
+}
+
 /* ---- a trained model with known numbers ---- */
 
 static const char *stories(const char *file) {
@@ -410,6 +427,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(gpt2_file_variants, setup, teardown),
       cmocka_unit_test_setup_teardown(llama_file_variants, setup, teardown),
       cmocka_unit_test_setup_teardown(moments_are_checked, setup, teardown),
+      cmocka_unit_test_setup_teardown(weights_that_are_not_finite_take_no_place, setup, teardown),
       cmocka_unit_test(stories_match_the_reference),
       cmocka_unit_test_setup_teardown(stories_come_out_as_they_went_in, setup, teardown),
       cmocka_unit_test(stories_continue_greedily),

@@ -53,8 +53,8 @@ static void test_refusals(void **state) {
   o.chunks = 2;
   assert_refused(pst_schedule_generate(&o, &s), "chunks: seen 2, wanted 1 for 1f1b");
   o.chunks = 1;
-  o.extra_forwards = -1;
-  assert_refused(pst_schedule_generate(&o, &s), "extra_forwards: seen -1");
+  o.extra_forwards = -2;
+  assert_refused(pst_schedule_generate(&o, &s), "extra_forwards: seen -2");
   o.name = "gpipe";
   o.extra_forwards = 1;
   assert_refused(pst_schedule_generate(&o, &s), "extra_forwards: seen 1, wanted 0 for gpipe");
@@ -75,9 +75,10 @@ static int64_t least(int64_t a, int64_t b) {
 static void check_slots(const case_sizes *c, const pst_schedule *s, const pst_stage_buffers *b) {
   int64_t m = c->microbatches;
   for (int r = 0; r < c->workers; r++) {
-    int64_t stash = strcmp(c->name, "gpipe") == 0  ? m
-                    : strcmp(c->name, "1f1b") == 0 ? least(m, c->workers - r + least(c->extra, c->workers - 1 - r))
-                                                   : least(m, 2);
+    int64_t stash = strcmp(c->name, "gpipe") == 0 ? m
+                    : strcmp(c->name, "1f1b") == 0
+                        ? least(m, c->workers - r + least(c->extra, c->workers - 1 - r))
+                        : least(m, 2);
     assert_int_equal(b[r].stash, stash);
     assert_int_equal(b[r].defer, s->training ? 1 : 0);
     assert_int_equal(b[r].gradient, s->training && r + 1 < c->workers ? least(m, 2) : 0);

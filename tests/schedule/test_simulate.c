@@ -77,8 +77,33 @@ static void test_latency_period(void **state) {
     }
 }
 
-/* K=4, M=8, latency 1/2: one more forward on every worker but those that have no round trip left to hide; from
- * K-1 on it is eager 1F1B. Values of an independent simulator. */
+/* Automatic: the fewest that are as quick as any; none where there is no latency to hide. */
+static void test_automatic_extra_forwards(void **state) {
+  static const struct {
+    double latency;
+    int wanted;
+  } rows[] = {{0, 0}, {0.25, 1}, {0.5, 2}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    pst_schedule_options o;
+    pst_schedule *s = NULL, *fixed = generate("1f1b", 4, 8, rows[i].wanted);
+    pst_schedule_options_init(&o);
+    o.workers = 4, o.microbatches = 8;
+    o.extra_forwards = PST_EXTRA_AUTO;
+    o.latency_s = rows[i].latency;
+    o.no_early_send = true;
+    assert_ok(pst_schedule_generate(&o, &s));
+    for (int w = 0; w < 4; w++) {
+      char *text = to_text(fixed, w);
+      assert_list(s, w, text);
+      free(text);
+    }
+    pst_schedule_destroy(fixed);
+    pst_schedule_destroy(s);
+  }
+}
+
+/* K=4, M=8, latency 1/2: one more forward on every worker but those that have no round trip left to hide;
+ * from K-1 on it is eager 1F1B. Values of an independent simulator. */
 static void test_extra_forwards_with_latency(void **state) {
   static const double wanted[] = {41, 37, 36, 36, 36, 36, 36};
   for (int extra = 0; extra <= 6; extra++) {
@@ -289,6 +314,7 @@ int main(void) {
       cmocka_unit_test(test_published_table),
       cmocka_unit_test(test_latency_period),
       cmocka_unit_test(test_extra_forwards_with_latency),
+      cmocka_unit_test(test_automatic_extra_forwards),
       cmocka_unit_test(test_split_list),
       cmocka_unit_test(test_v_placement),
       cmocka_unit_test(test_spans),

@@ -54,6 +54,7 @@ static int end_output(int status) {
 int main(int argc, char **argv) {
   /* A parent may have left it ignored; a filter whose reader goes away ends. */
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error to be said */
   if (argc < 2) {
     command_list();
     return end_output(EXIT_BAD_INPUT);
