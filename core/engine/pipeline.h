@@ -43,7 +43,7 @@ typedef struct pst_pipeline_options {
   int chunks;                 /* V: stages of each worker; 0: 1. The schedule says which stage is whose */
   const int32_t *cut;         /* n_stages + 1 unit numbers */
   pst_device *const *devices; /* one per worker, borrowed */
-  pst_transport *transport;   /* borrowed; carries n_stages workers */
+  pst_transport *transport;   /* borrowed; carries n_stages / chunks workers */
   const char *schedule;       /* "1f1b" */
   int extra_forwards;
   int64_t microbatches; /* of a step and of an evaluation; logits take one */

@@ -67,8 +67,8 @@ typedef struct pst_stage_code {
   pst_backward_form form;
   pst_program forward;
   pst_program backward;                 /* fused form */
-  pst_program input_gradient;           /* split form */
-  pst_program weight_gradient;          /* split form */
+  pst_program input_gradient;           /* early and split form */
+  pst_program weight_gradient;          /* early and split form */
   pst_layout layout[PST_SEGMENT_COUNT]; /* of one copy */
   pst_ports receive_forward, send_forward, receive_backward, send_backward;
   pst_operand inputs[PST_INPUT_COUNT]; /* INPUT; absent where the stage does not read it */
