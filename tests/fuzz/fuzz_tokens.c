@@ -22,7 +22,13 @@ static void require(int truth, const char *what) {
 /* What passed the check must be readable everywhere and lie below the vocabulary. */
 static void read_all(const pst_tokens *tokens, int64_t sequence, int64_t vocab) {
   pst_tokens_view view = pst_tokens_all(tokens);
-  int32_t ids[64], targets[64];
+  int32_t ids[64], targets[64], again[64];
+  int64_t head = view.count < 64 ? view.count : 64;
+  require(view.count == pst_tokens_count(tokens), "a view of all that is not all");
+  require(pst_tokens_format_name(pst_tokens_kind(tokens))[0] != 0, "a format without a name");
+  pst_tokens_read(tokens, 0, head, again);
+  for (int64_t i = 0; i < head; i++)
+    require(again[i] >= 0 && again[i] < vocab, "an id outside the vocabulary");
   for (int64_t start = -1; start <= view.count + 1; start += start < 0 ? 1 : sequence) {
     int64_t n = pst_tokens_window(&view, start, sequence, ids, targets);
     require(n >= 0 && n <= sequence, "a window longer than its sequence");
