@@ -25,7 +25,15 @@ static void read_all(const pst_tokens *tokens, int64_t sequence, int64_t vocab) 
   int32_t ids[64], targets[64], again[64];
   int64_t head = view.count < 64 ? view.count : 64;
   require(view.count == pst_tokens_count(tokens), "a view of all that is not all");
-  require(pst_tokens_format_name(pst_tokens_kind(tokens))[0] != 0, "a format without a name");
+  pst_tokens_format format;
+  require(pst_tokens_format_parse(pst_tokens_format_name(pst_tokens_kind(tokens)), &format) == PST_OK &&
+              format == pst_tokens_kind(tokens),
+          "a format that its name does not give");
+  require(pst_tokens_id_limit(tokens) > 0 && pst_tokens_whole(tokens) == PST_OK, "tokens that are not whole");
+  pst_tokens_view train, valid;
+  if (pst_tokens_split(tokens, 0.1, sequence, &train, &valid) == PST_OK)
+    require(train.count + valid.count == view.count && valid.first == train.count,
+            "a split that loses tokens");
   pst_tokens_read(tokens, 0, head, again);
   for (int64_t i = 0; i < head; i++)
     require(again[i] >= 0 && again[i] < vocab, "an id outside the vocabulary");

@@ -114,8 +114,9 @@ static pst_status carry(pst_channel *c, uint32_t tag, mailbox *box) {
     abort_all(&c->owner->base, st, pst_error());
     return st;
   }
-  for (int i = 0; i < box->n_from; i++)
-    memcpy(box->to_parts[i].at, box->from_parts[i].at, (size_t)box->from_parts[i].bytes);
+  for (int i = 0; i < box->n_from; i++) /* an empty part may have no address */
+    if (box->from_parts[i].bytes > 0)
+      memcpy(box->to_parts[i].at, box->from_parts[i].at, (size_t)box->from_parts[i].bytes);
   atomic_fetch_add(&box->done, 1);
   pst_event_signal(&c->owner->events[c->options.from]);
   pst_event_signal(&c->owner->events[c->options.to]);
@@ -129,7 +130,7 @@ static pst_status post(pst_channel *c, uint32_t tag, const pst_part *parts, int 
                     "channel %s: message %u of %d parts, wanted a tag below %u and at most %d parts", c->name,
                     tag, n_parts, c->options.n_tags, MAX_PARTS);
   mailbox *box = &c->boxes[tag];
-  memcpy(sends ? box->from_parts : box->to_parts, parts, (size_t)n_parts * sizeof *parts);
+  if (n_parts > 0) memcpy(sends ? box->from_parts : box->to_parts, parts, (size_t)n_parts * sizeof *parts);
   *(sends ? &box->n_from : &box->n_to) = n_parts;
   *out_request = (pst_request){.channel = c, .tag = tag, .round = ++*(sends ? &box->sent : &box->received)};
   return atomic_fetch_add(&box->posts, 1) % 2 == 1 ? carry(c, tag, box) : PST_OK;
